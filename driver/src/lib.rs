@@ -1,0 +1,1 @@
+//! PCI network adapters driven from user space: VFIO, DMA memory, NIC drivers.

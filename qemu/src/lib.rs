@@ -1,0 +1,1 @@
+//! Builds a guest image and runs commands in QEMU guests.

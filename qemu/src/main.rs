@@ -1,0 +1,3 @@
+//! Builds a guest image and runs commands in QEMU guests.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The harness, and the tests that cross crates.

@@ -1,0 +1,3 @@
+//! Attaches network functions to vfio-pci and gives them back.
+
+fn main() {}

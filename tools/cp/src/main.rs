@@ -1,0 +1,3 @@
+//! Copies files between hosts by RDMA write.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Shows what a NIC can do.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! Latency and bandwidth of virtual interfaces and raw frames.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Virtual Interface Architecture on user-space NICs.
