@@ -1,1 +1,15 @@
-//! PCI network adapters driven from user space: VFIO, DMA memory, NIC drivers.
+//! PCI network adapters driven from user space.
+//!
+//! Three doors, each a trait, and nothing behind a door is known in front of it:
+//!
+//! * [`pci::PciDevice`] — configuration space, regions, interrupts and reset of one function,
+//! * [`dma::DmaDomain`] — the I/O address space that devices are opened into,
+//! * [`nic::Nic`] — what every Ethernet adapter does: burst transmit and receive, link, statistics, reset.
+
+pub mod dma;
+mod error;
+pub mod mmio;
+pub mod nic;
+pub mod pci;
+
+pub use error::{DeviceFault, Error, Result};

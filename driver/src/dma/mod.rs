@@ -1,0 +1,12 @@
+//! Memory that devices reach: I/O address spaces, allocations in them, registrations of callers' memory.
+
+pub mod copy;
+mod domain;
+mod identity;
+mod memory;
+mod region;
+
+pub use domain::{DmaDomain, DomainLimits, Rights};
+pub use identity::IdentityDomain;
+pub use memory::DmaMemory;
+pub use region::{DmaRegion, DmaSegment};

@@ -1,0 +1,187 @@
+//! The door to a network adapter: what every Ethernet NIC does, whichever way it does it.
+
+mod frame;
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+pub use frame::{MacAddress, RxFrame, TxFrame};
+
+use crate::{Error, Result};
+
+/// An opened network adapter with one transmit and one receive queue.
+///
+/// Dropping it quiesces the device: rings stopped, bus mastering off, reset, and only then is memory unmapped.
+///
+/// # Faults
+/// Everything that the device writes is checked. After an [`Error::Device`] the adapter does no more until
+/// [`Nic::reset`].
+pub trait Nic: Send {
+    /// What the adapter is and can do; constant while it is open.
+    fn properties(&self) -> &NicProperties;
+
+    /// The link, as the device reports it now.
+    fn link(&mut self) -> Result<Link>;
+
+    /// Whether frames sent now can be received at the other end and the other way round: the link is up and
+    /// the receiver is awake (QEMU's e1000 is deaf for about 1 s after set-up).
+    fn ready(&mut self) -> Result<bool>;
+
+    /// Puts one frame into the transmit ring: false when it has no room (then [`Nic::reclaim`] and try again).
+    /// The device may not know of it before [`Nic::flush`].
+    ///
+    /// The memory must stay registered and unchanged until [`Nic::reclaim`] gives the frame's token back.
+    ///
+    /// # Errors
+    /// A frame without bytes, with more segments than [`NicProperties::max_segments`], or longer than
+    /// [`NicProperties::max_frame`]; a device fault.
+    fn transmit(&mut self, frame: &TxFrame<'_>) -> Result<bool>;
+
+    /// Tells the device of all frames put since the last call: one register write or notification, or none
+    /// where the device is known to look by itself.
+    fn flush(&mut self) -> Result<()>;
+
+    /// Hands back the tokens of frames that the device no longer refers to, in whatever order they completed;
+    /// each token exactly once, also for frames that a reset dropped. Answers how many there were.
+    fn reclaim(&mut self, done: &mut dyn FnMut(u64)) -> Result<usize>;
+
+    /// Takes up to `budget` received frames. The memory of each is given back to the device after `sink`
+    /// returns, so that what is to be kept is copied out. Frames come without their check sequence.
+    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize>;
+
+    /// Counters since the adapter was opened.
+    fn statistics(&mut self) -> NicStatistics;
+
+    /// Which frames are received beside those to our own and the broadcast address.
+    fn set_filter(&mut self, filter: RxFilter) -> Result<()>;
+
+    /// Becomes readable when, armed, the adapter has something to do. `None` when it has no interrupts.
+    fn interrupt(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Arms (or disarms) the interrupt for the next received frame or link change; a latched one is consumed.
+    /// After arming, poll once more before sleeping: what arrived before is not signalled again.
+    fn arm(&mut self, on: bool) -> Result<()>;
+
+    /// Brings the device back to the state in which it was opened, whatever it did; frames in its rings are
+    /// dropped, and their tokens come back through [`Nic::reclaim`].
+    fn reset(&mut self) -> Result<()>;
+
+    /// Puts frames into the ring until it is full and tells the device; answers how many it took.
+    ///
+    /// # Errors
+    /// As [`Nic::transmit`]; frames before the one in error are sent.
+    fn transmit_burst(&mut self, frames: &[TxFrame<'_>]) -> Result<usize> {
+        let mut taken = 0;
+        let mut outcome = Ok(());
+        for frame in frames {
+            match self.transmit(frame) {
+                Ok(true) => taken += 1,
+                Ok(false) => break,
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+        }
+        self.flush()?;
+        outcome.map(|()| taken)
+    }
+
+    /// Waits until [`Nic::ready`].
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], or a device fault.
+    fn wait_ready(&mut self, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        while !self.ready()? {
+            if start.elapsed() >= timeout {
+                return Err(Error::Timeout {
+                    device: self.properties().device.clone(),
+                    what: "the link (is the other end up?)".to_owned(),
+                    millis: timeout.as_millis() as u64,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+}
+
+/// How an adapter is set up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicConfig {
+    /// Transmit descriptors wanted; the driver takes the nearest that the device allows.
+    pub tx_ring: usize,
+    /// Receive descriptors (and buffers) wanted.
+    pub rx_ring: usize,
+    /// Whether interrupts are set up. Without, the adapter can only be polled.
+    pub interrupts: bool,
+}
+
+impl Default for NicConfig {
+    fn default() -> Self {
+        Self { tx_ring: 256, rx_ring: 256, interrupts: true }
+    }
+}
+
+/// What an adapter is and can do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicProperties {
+    /// The device's name, as it was opened.
+    pub device: String,
+    /// The driver in this crate: "e1000", "virtio".
+    pub driver: &'static str,
+    /// The station address.
+    pub mac: MacAddress,
+    /// Longest payload of a frame, without the 14 bytes of Ethernet header.
+    pub mtu: usize,
+    /// Longest frame, with header, without check sequence.
+    pub max_frame: usize,
+    /// Frames that fit into the transmit ring when each has one segment.
+    pub tx_slots: usize,
+    /// Receive buffers that the device is given.
+    pub rx_slots: usize,
+    /// Most segments of one frame.
+    pub max_segments: usize,
+    /// Frames never get lost or reordered between the two ends (a NIC made of memory).
+    pub lossless: bool,
+}
+
+/// The link's state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Link {
+    /// Carrier.
+    pub up: bool,
+    /// Megabits per second, where the device tells.
+    pub speed: Option<u32>,
+    /// Full duplex, where the device tells.
+    pub full_duplex: Option<bool>,
+}
+
+/// Counters since the adapter was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NicStatistics {
+    /// Frames that the device has finished sending.
+    pub tx_frames: u64,
+    /// Their bytes, without check sequence.
+    pub tx_bytes: u64,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Their bytes, without check sequence.
+    pub rx_bytes: u64,
+    /// Frames that the device dropped for want of a receive buffer, where it counts them.
+    pub rx_missed: u64,
+    /// Frames received in error and dropped.
+    pub rx_errors: u64,
+    /// Register writes or notifications that told the device of new frames or buffers.
+    pub doorbells: u64,
+}
+
+/// Which frames are received beside those to our own and the broadcast address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RxFilter {
+    /// All frames.
+    pub promiscuous: bool,
+    /// All multicast frames.
+    pub all_multicast: bool,
+}
