@@ -1,6 +1,7 @@
 //! PCI functions reached from user space.
 
 mod address;
+pub mod config;
 mod device;
 
 pub use address::PciAddress;
