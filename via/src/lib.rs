@@ -11,6 +11,8 @@ mod descriptor;
 mod engine;
 mod error;
 mod memory;
+#[allow(dead_code)]
+mod wire;
 
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
 pub use descriptor::{Completion, Descriptor, Operation, RemoteMemory, Segment, Status, ViId, WorkQueue};
