@@ -110,6 +110,9 @@ pub enum ConnectionLoss {
     /// The other end was not heard for the time-out.
     #[error("the peer was not heard any more (died, or its link is down)")]
     PeerSilent,
+    /// The other end does not know of the connection any more: its program was started anew.
+    #[error("the peer does not know the connection any more (its program was started anew)")]
+    PeerReset,
     /// A message arrived and no receive was posted, at this end.
     #[error("a message arrived here and no receive was posted")]
     ReceiveQueueEmpty,

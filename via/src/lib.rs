@@ -9,7 +9,6 @@ mod connection;
 mod cq;
 mod credits;
 mod descriptor;
-#[allow(dead_code, unused_imports, unreachable_pub)]
 mod engine;
 mod error;
 mod ethernet;
@@ -20,6 +19,7 @@ mod provider;
 mod sinks;
 mod sleep;
 mod vi;
+mod wire;
 
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
 pub use connection::{Listener, Peer, Request};

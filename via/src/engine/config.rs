@@ -14,6 +14,8 @@ pub const MAX_QUERIES: usize = 64;
 pub const MAX_HOSTS: usize = 4096;
 /// Longest private data of a request, an acceptance or a rejection, bytes.
 pub const MAX_PRIVATE_DATA: usize = 64;
+/// Least payload of a frame: a header with all its extensions, and something to carry.
+pub const MIN_MTU: usize = 128;
 /// Longest host name, bytes.
 pub const MAX_NAME: usize = 64;
 /// Deepest work queue.

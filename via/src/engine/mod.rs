@@ -5,8 +5,21 @@
 //! from the seed that it is made with, so that two engines joined by a simulated wire run the same way each time.
 
 mod config;
+mod congestion;
+mod core;
+mod endpoint;
+mod farewell;
+mod handshake;
+mod held;
+mod identity;
+mod listener;
+mod names;
 mod output;
+mod receiver;
+mod ring;
+mod sender;
 mod time;
+mod timers;
 
 use uvia_driver::nic::{MacAddress, RxFrame};
 
@@ -14,56 +27,166 @@ pub use config::*;
 pub use output::*;
 pub use time::Time;
 
+use self::core::Core;
+use self::endpoint::{Endpoint, ReceiveWork};
+use self::handshake::Handshake;
+use self::listener::{Arrival, Listeners, check_private_data};
+use self::names::Names;
+use self::receiver::Refusal;
+use crate::attributes::check_discriminator;
 use crate::memory::RegionTable;
-use crate::{ConnectionLoss, Descriptor, Error, NetAddress, Result, ViAttributes, ViId, ViState};
+use crate::wire::control::{CloseReason, Control, Envelope, MAX_CONTROL, Offer, emit, parse};
+use crate::wire::data::{self, Extensions, Fixed};
+use crate::wire::{self, FIXED};
+use crate::{
+    ConnectionLoss, Descriptor, EndpointClass, Error, NetAddress, ReliabilityLevel, Result, ViAttributes,
+    ViId, ViState, WorkQueue,
+};
+
+/// How long a request is kept that its sender no longer repeats, in peer time-outs.
+const REQUEST_LIFE: u64 = 1;
+/// Most frames that one poll sends for those who wait for the adapter.
+const POLL_BURST: u32 = 8;
 
 /// The protocol engine of one NIC.
 pub(crate) struct Engine {
-    regions: RegionTable,
+    core: Core,
+    vis: Vec<Slot>,
+    listeners: Listeners,
+    names: Names,
 }
 
-#[allow(unused_variables, clippy::too_many_arguments)]
+/// A place in the table of interfaces.
+struct Slot {
+    generation: u32,
+    endpoint: Option<Box<Endpoint>>,
+}
+
 impl Engine {
     /// An engine with no interface.
     ///
     /// # Errors
     /// [`Error::Parameter`] for a configuration that cannot work.
-    pub fn new(config: EngineConfig) -> Result<Self> {
-        Ok(Self { regions: RegionTable::new() })
+    pub fn new(mut config: EngineConfig) -> Result<Self> {
+        names::check_name(&config.name)?;
+        let window = config.tuning.window;
+        if config.mtu < MIN_MTU || config.max_segments == 0 || !(2..=64).contains(&window) {
+            return Err(Error::Parameter(format!(
+                "an MTU of {} bytes (at least {MIN_MTU}), {} payload segments (at least 1) or a window of \
+                 {window} frames (2 to 64) is no configuration to work with",
+                config.mtu, config.max_segments
+            )));
+        }
+        // Lengths in frames have 16 bits.
+        config.mtu = config.mtu.min(u16::MAX as usize);
+        Ok(Self {
+            core: Core::new(config),
+            vis: Vec::new(),
+            listeners: Listeners::default(),
+            names: Names::default(),
+        })
     }
 
     /// The registered regions.
     pub fn regions(&mut self) -> &mut RegionTable {
-        &mut self.regions
+        &mut self.core.regions
     }
 
-    /// Creates an interface.
+    /// What it was made with.
+    pub fn config(&self) -> &EngineConfig {
+        &self.core.config
+    }
+
+    /// Creates an interface. Levels offered: reliable delivery and reliable reception, which are the same here:
+    /// a frame is acknowledged after its bytes are in their place.
     ///
     /// # Errors
     /// [`Error::ReliabilityLevel`] for a level that is not offered, [`Error::Resource`], [`Error::Parameter`].
     pub fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
-        Err(Error::Parameter("not yet".into()))
+        if attributes.reliability == ReliabilityLevel::Unreliable {
+            return Err(Error::ReliabilityLevel(attributes.reliability));
+        }
+        if attributes.class != EndpointClass::Dma {
+            return Err(Error::ClassUnavailable {
+                class: attributes.class,
+                why: "the engine has no adapter memory to store into".to_owned(),
+            });
+        }
+        let depths = 1..=MAX_DEPTH;
+        if !depths.contains(&attributes.send_depth) || !depths.contains(&attributes.receive_depth) {
+            return Err(Error::Parameter(format!(
+                "queues of {} and {} descriptors are not within 1 to {MAX_DEPTH}",
+                attributes.send_depth, attributes.receive_depth
+            )));
+        }
+        if attributes.max_transfer_size > MAX_TRANSFER {
+            return Err(Error::TooLong {
+                length: attributes.max_transfer_size.into(),
+                limit: MAX_TRANSFER.into(),
+            });
+        }
+        let slot = match self.vis.iter().position(|slot| slot.endpoint.is_none()) {
+            Some(slot) => slot,
+            None if self.vis.len() < MAX_VIS => {
+                self.vis.push(Slot { generation: 0, endpoint: None });
+                self.vis.len() - 1
+            }
+            None => return Err(Error::Resource { what: "virtual interfaces", limit: MAX_VIS }),
+        };
+        let entry = &mut self.vis[slot];
+        let id = ViId { slot: slot as u32, generation: entry.generation };
+        entry.endpoint = Some(Box::new(Endpoint::new(id, attributes, &self.core)));
+        Ok(id)
     }
 
     /// Destroys an idle interface.
     ///
     /// # Errors
-    /// [`Error::State`] when it is not idle, [`Error::InUse`] while descriptors have not come back.
+    /// [`Error::State`] when it is not idle, [`Error::InUse`] while descriptors have not come back
+    /// ([`Engine::disconnect`] flushes them), [`Error::Parameter`] for one that is no more.
     pub fn destroy_vi(&mut self, vi: ViId) -> Result<()> {
+        let (_, endpoint) = self.vi(vi)?;
+        if endpoint.state != ViState::Idle {
+            return Err(Error::State(endpoint.state));
+        }
+        if !endpoint.sends.is_empty() || !endpoint.receives.is_empty() {
+            return Err(Error::InUse("the virtual interface"));
+        }
+        let slot = &mut self.vis[vi.slot as usize];
+        slot.endpoint = None;
+        slot.generation = slot.generation.wrapping_add(1);
         Ok(())
+    }
+
+    /// The interface and what it works with.
+    #[inline]
+    fn vi(&mut self, vi: ViId) -> Result<(&mut Core, &mut Endpoint)> {
+        match self.vis.get_mut(vi.slot as usize) {
+            Some(Slot { generation, endpoint: Some(endpoint) }) if *generation == vi.generation => {
+                Ok((&mut self.core, endpoint))
+            }
+            _ => Err(no_such_vi()),
+        }
+    }
+
+    fn look(&self, vi: ViId) -> Option<&Endpoint> {
+        let slot = self.vis.get(vi.slot as usize)?;
+        slot.endpoint.as_deref().filter(|_| slot.generation == vi.generation)
     }
 
     /// Its state; none for an interface that is no more.
     pub fn state(&self, vi: ViId) -> Option<ViState> {
-        None
+        self.look(vi).map(|endpoint| endpoint.state)
     }
 
     /// Why its connection was lost, in state Error.
     pub fn loss(&self, vi: ViId) -> Option<ConnectionLoss> {
-        None
+        self.look(vi).and_then(|endpoint| endpoint.loss)
     }
 
-    /// Posts to the send queue.
+    /// Posts to the send queue. The caller has checked the descriptor: tags, bounds, lengths, the queue's depth.
+    /// Where nothing can be sent it completes flushed.
+    #[inline]
     pub fn post_send<O: Output + ?Sized>(
         &mut self,
         now: Time,
@@ -71,35 +194,363 @@ impl Engine {
         descriptor: Box<Descriptor>,
         out: &mut O,
     ) {
+        let Ok((core, endpoint)) = self.vi(vi) else { return };
+        if endpoint.state == ViState::Connected {
+            endpoint.post(core, now, descriptor, out);
+        } else {
+            endpoint.flush_posted(WorkQueue::Send, descriptor, out);
+        }
     }
 
-    /// Posts to the receive queue.
+    /// Posts to the receive queue; as for [`Engine::post_send`], but receives are kept in any state but Error.
+    #[inline]
     pub fn post_receive<O: Output + ?Sized>(
         &mut self,
-        now: Time,
+        _now: Time,
         vi: ViId,
         descriptor: Box<Descriptor>,
         out: &mut O,
     ) {
+        let Ok((_, endpoint)) = self.vi(vi) else { return };
+        if endpoint.state == ViState::Error {
+            return endpoint.flush_posted(WorkQueue::Receive, descriptor, out);
+        }
+        let mut capacity = 0;
+        for segment in &descriptor.segments {
+            capacity += u64::from(segment.len());
+        }
+        endpoint.receives.push(ReceiveWork { descriptor, capacity });
     }
 
     /// Takes a frame from the wire.
-    pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {}
-
-    /// The adapter no longer refers to the payload of a frame.
-    pub fn transmitted<O: Output + ?Sized>(&mut self, token: FrameToken, out: &mut O) {}
-
-    /// Timers, acknowledgements that are due, and what found the adapter full.
-    pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {}
-
-    /// When [`Engine::poll`] has something to do at the latest.
-    pub fn deadline(&self) -> Option<Time> {
-        None
+    #[inline]
+    pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
+        let mut head = [0; FIXED];
+        if !frame.read(0, &mut head) {
+            return;
+        }
+        match wire::kind(&head) {
+            Some(kind @ (data::DATA | data::ACK)) => self.receive_connected(now, kind, &head, frame, out),
+            Some(_) => self.receive_control(now, frame, out),
+            None => {}
+        }
     }
 
-    /// Whether nothing is under way: no descriptor posted for sending, no farewell without answer.
+    #[inline]
+    fn receive_connected<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        kind: u8,
+        head: &[u8; FIXED],
+        frame: &RxFrame<'_>,
+        out: &mut O,
+    ) {
+        let fixed = Fixed::read(head);
+        let endpoint = match self.vis.get_mut(fixed.slot as usize) {
+            Some(Slot { endpoint: Some(endpoint), .. }) if endpoint.identity == fixed.identity => endpoint,
+            _ => return self.stale(now, head, fixed.identity, out),
+        };
+        if endpoint.state != ViState::Connected || !fixed.is_sound(kind, frame.len()) {
+            return;
+        }
+        if endpoint.integrity && !data::verify(&fixed, frame) {
+            return;
+        }
+        let core = &mut self.core;
+        let extensions = match data::extension_bytes(fixed.flags) {
+            0 => Extensions::default(),
+            _ => match Extensions::read(fixed.flags, frame) {
+                Some(extensions) => extensions,
+                None => return,
+            },
+        };
+        endpoint.last_heard = now;
+        endpoint.probes = 0;
+        endpoint.sender.peer_window = u32::from(fixed.window);
+        if endpoint.handshake.is_some() {
+            // Whoever knows our identity has seen our acceptance.
+            endpoint.handshake = None;
+        }
+        if endpoint.sender.acknowledge(fixed.ack, extensions.sack, now, &core.config.tuning) {
+            endpoint.complete_sends(out);
+        }
+        if kind == data::DATA {
+            if let Err(refusal) = endpoint.take_frame(core, now, &fixed, &extensions, frame, out) {
+                return endpoint.refuse(core, now, refusal, out);
+            }
+        } else if fixed.flags & data::NOW != 0 {
+            endpoint.receiver.owe();
+        }
+        endpoint.proceed(core, now, out);
+    }
+
+    /// A frame of a connection that is no more, or never was. The peer is told, so that it need not wait for its
+    /// time-outs.
+    #[cold]
+    fn stale<O: Output + ?Sized>(&mut self, now: Time, head: &[u8; FIXED], identity: u64, out: &mut O) {
+        let (to, from) = (wire::mac_at(head, 6), self.core.config.mac.0);
+        if wire::mac_at(head, 0) != from || to[0] & 1 != 0 || self.core.remind(now, identity, out) {
+            return;
+        }
+        let envelope = Envelope { to, from, slot: 0, identity, sender: 0 };
+        self.core.control(now, &emit(&envelope, &Control::Reset), out);
+    }
+
+    #[cold]
+    fn receive_control<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
+        let mut copy = [0; MAX_CONTROL];
+        let copy = &mut copy[..frame.len().min(MAX_CONTROL)];
+        if !frame.read(0, copy) {
+            return;
+        }
+        let Some((envelope, control)) = parse(copy) else { return };
+        let mac = self.core.config.mac;
+        if let Control::Query { name } = control {
+            if name == self.core.config.name && envelope.from != mac.0 {
+                let answer = Envelope {
+                    to: envelope.from,
+                    from: mac.0,
+                    slot: 0,
+                    identity: envelope.sender,
+                    sender: 0,
+                };
+                self.core.control(now, &emit(&answer, &Control::Answer { name }), out);
+            }
+            return;
+        }
+        if envelope.to != mac.0 {
+            return;
+        }
+        let peer = MacAddress(envelope.from);
+        match control {
+            Control::Query { .. } => {}
+            Control::Answer { name } => self.names.answered(envelope.identity, name, peer, out),
+            Control::Request(offer) => self.requested(now, &envelope, &offer, out),
+            Control::Accept(offer) => self.accepted(now, &envelope, &offer, out),
+            Control::Cancel => self.listeners.cancel(peer, envelope.sender),
+            Control::Reject { private_data } => {
+                let reason = ConnectFailure::Rejected { private_data: private_data.to_vec() };
+                self.refused(now, &envelope, reason, out);
+            }
+            Control::NoMatch => self.refused(now, &envelope, ConnectFailure::NoMatch, out),
+            Control::Close { reason, ack } => self.closed(now, &envelope, reason, ack, out),
+            Control::Closed => self.core.end_farewell(peer, envelope.identity),
+            Control::Reset => self.reset(now, &envelope, out),
+        }
+    }
+
+    fn requested<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        envelope: &Envelope,
+        offer: &Offer<'_>,
+        out: &mut O,
+    ) {
+        match self.listeners.arrive(now, envelope, offer) {
+            Arrival::Known => {}
+            Arrival::Waits(listener) => {
+                self.core.wake(now.after(REQUEST_LIFE * self.core.config.tuning.peer_timeout));
+                out.event(Event::Request { listener });
+            }
+            Arrival::NoMatch => {
+                let answer = Envelope {
+                    to: envelope.from,
+                    from: self.core.config.mac.0,
+                    slot: offer.slot,
+                    identity: envelope.sender,
+                    sender: 0,
+                };
+                self.core.control(now, &emit(&answer, &Control::NoMatch), out);
+            }
+            Arrival::Rejected(frame) => {
+                self.core.control(now, &frame, out);
+            }
+            Arrival::Accepted => {
+                for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
+                    if endpoint.peer_identity == envelope.sender && endpoint.peer.0 == envelope.from {
+                        return endpoint.repeat_handshake(&mut self.core, now, out);
+                    }
+                }
+            }
+        }
+    }
+
+    fn accepted<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        envelope: &Envelope,
+        offer: &Offer<'_>,
+        out: &mut O,
+    ) {
+        if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize)
+            && endpoint.accepted(&mut self.core, now, envelope, offer, out)
+        {
+            return;
+        }
+        // Nobody here asks for that any more. Or we have left again before a second copy came.
+        if !self.core.remind(now, envelope.identity, out) {
+            let answer = Envelope {
+                to: envelope.from,
+                from: self.core.config.mac.0,
+                slot: offer.slot,
+                identity: envelope.identity,
+                sender: 0,
+            };
+            self.core.control(now, &emit(&answer, &Control::Reset), out);
+        }
+    }
+
+    fn refused<O: Output + ?Sized>(
+        &mut self,
+        _now: Time,
+        envelope: &Envelope,
+        reason: ConnectFailure,
+        out: &mut O,
+    ) {
+        if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize)
+            && endpoint.state == ViState::ConnectPending
+            && endpoint.identity == envelope.identity
+            && endpoint.peer.0 == envelope.from
+        {
+            endpoint.fail_request(reason, out);
+        }
+    }
+
+    fn closed<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        envelope: &Envelope,
+        reason: CloseReason,
+        ack: u32,
+        out: &mut O,
+    ) {
+        let answer = Envelope {
+            to: envelope.from,
+            from: self.core.config.mac.0,
+            slot: 0,
+            identity: envelope.sender,
+            sender: 0,
+        };
+        self.core.control(now, &emit(&answer, &Control::Closed), out);
+        let core = &mut self.core;
+        let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize) else {
+            return;
+        };
+        if endpoint.identity != envelope.identity || endpoint.peer.0 != envelope.from {
+            return;
+        }
+        match endpoint.state {
+            // It was accepted, which we did not hear, and left again.
+            ViState::ConnectPending => {
+                endpoint.fail_request(ConnectFailure::Rejected { private_data: Vec::new() }, out);
+            }
+            ViState::Connected => {
+                endpoint.sender.acknowledge(ack, 0, now, &core.config.tuning);
+                let loss = match reason {
+                    CloseReason::Disconnected => ConnectionLoss::PeerDisconnected,
+                    CloseReason::ReceiveQueueEmpty => ConnectionLoss::PeerReceiveQueueEmpty,
+                    CloseReason::Length => ConnectionLoss::Length,
+                    CloseReason::RdmaProtection => ConnectionLoss::RdmaProtection,
+                    CloseReason::Protocol => ConnectionLoss::Protocol,
+                    CloseReason::Silent => ConnectionLoss::PeerSilent,
+                };
+                endpoint.break_off(core, now, loss, None, out);
+            }
+            ViState::Idle | ViState::Error => {}
+        }
+    }
+
+    fn reset<O: Output + ?Sized>(&mut self, now: Time, envelope: &Envelope, out: &mut O) {
+        let core = &mut self.core;
+        core.end_farewell_to(MacAddress(envelope.from), envelope.identity);
+        for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
+            if endpoint.state == ViState::Connected
+                && endpoint.peer_identity == envelope.identity
+                && endpoint.peer.0 == envelope.from
+            {
+                return endpoint.break_off(core, now, ConnectionLoss::PeerReset, None, out);
+            }
+        }
+    }
+
+    /// The adapter no longer refers to the payload of a frame.
+    #[inline]
+    pub fn transmitted<O: Output + ?Sized>(&mut self, token: FrameToken, out: &mut O) {
+        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut((token.0 >> 48) as usize)
+        else {
+            return;
+        };
+        if *generation & 0xffff != (token.0 >> 32) as u32 & 0xffff {
+            return;
+        }
+        if let Some(work) = endpoint.sends.get_mut(token.0 as u32) {
+            work.references = work.references.saturating_sub(1);
+            if work.references == 0 {
+                endpoint.complete_sends(out);
+            }
+        }
+    }
+
+    /// Timers, acknowledgements that are due, and what found the adapter full.
+    #[inline]
+    pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        if now >= self.core.next {
+            self.core.full = false;
+            self.tend(now, out);
+        }
+        if !self.core.active.is_empty() {
+            self.core.full = false;
+            self.take_turns(now, out);
+        }
+    }
+
+    #[cold]
+    fn tend<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        let core = &mut self.core;
+        core.next = Time::NEVER;
+        for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
+            if endpoint.deadline <= now {
+                endpoint.on_time(core, now, out);
+            }
+            core.wake(endpoint.deadline);
+        }
+        core.tend_farewells(now, out);
+        self.names.tend(core, now, out);
+        let requests = self.listeners.expire(now, REQUEST_LIFE * core.config.tuning.peer_timeout);
+        core.wake(requests);
+    }
+
+    /// Lets those send who wait, in turn.
+    #[cold]
+    fn take_turns<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        let core = &mut self.core;
+        for _ in 0..core.active.len().min(POLL_BURST as usize) {
+            if core.full {
+                break;
+            }
+            let Some(slot) = core.active.pop_front() else { break };
+            let Some(endpoint) =
+                self.vis.get_mut(slot as usize).and_then(|slot| slot.endpoint.as_deref_mut())
+            else {
+                continue;
+            };
+            endpoint.queued = false;
+            endpoint.proceed(core, now, out);
+        }
+    }
+
+    /// When [`Engine::poll`] has something to do at the latest; at once, while interfaces wait for their turn.
+    pub fn deadline(&self) -> Option<Time> {
+        if !self.core.full && !self.core.active.is_empty() {
+            return Some(Time(0));
+        }
+        (self.core.next != Time::NEVER).then_some(self.core.next)
+    }
+
+    /// Whether nothing is under way: nothing to be sent or acknowledged, no farewell without answer.
     pub fn is_quiet(&self) -> bool {
-        true
+        self.core.farewells.is_empty()
+            && self.vis.iter().filter_map(|slot| slot.endpoint.as_deref()).all(|e| e.sends.is_empty())
     }
 
     /// Waits for requests to a discriminator.
@@ -107,15 +558,19 @@ impl Engine {
     /// # Errors
     /// [`Error::InUse`] when somebody does already, [`Error::Resource`], [`Error::Parameter`].
     pub fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId> {
-        Err(Error::Parameter("not yet".into()))
+        self.listeners.listen(discriminator, backlog)
     }
 
     /// Waits no more; the requests that wait there are rejected.
-    pub fn unlisten<O: Output + ?Sized>(&mut self, now: Time, listener: ListenerId, out: &mut O) {}
+    pub fn unlisten<O: Output + ?Sized>(&mut self, now: Time, listener: ListenerId, out: &mut O) {
+        for frame in self.listeners.unlisten(listener, self.core.config.mac) {
+            self.core.control(now, &frame, out);
+        }
+    }
 
     /// The next request that waits there. It stays in the engine's care until it is accepted or rejected.
     pub fn next_request(&mut self, listener: ListenerId) -> Option<Request> {
-        None
+        self.listeners.next(listener)
     }
 
     /// Connects an idle interface to who asked.
@@ -131,6 +586,42 @@ impl Engine {
         private_data: &[u8],
         out: &mut O,
     ) -> Result<()> {
+        check_private_data(private_data)?;
+        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut(vi.slot as usize) else {
+            return Err(no_such_vi());
+        };
+        if *generation != vi.generation {
+            return Err(no_such_vi());
+        }
+        let core = &mut self.core;
+        let pending = self.listeners.get(request)?;
+        if endpoint.state != ViState::Idle {
+            return Err(Error::State(endpoint.state));
+        }
+        let theirs = pending.attributes;
+        if theirs.reliability != endpoint.attributes.reliability {
+            return Err(Error::ReliabilityLevel(theirs.reliability));
+        }
+        if theirs.max_transfer_size != endpoint.attributes.max_transfer_size {
+            return Err(Error::TransferSizeMismatch {
+                local: endpoint.attributes.max_transfer_size,
+                remote: theirs.max_transfer_size,
+            });
+        }
+        endpoint.begin(core);
+        let offer = endpoint.offer(core, &[], &[], private_data);
+        let envelope = Envelope {
+            to: pending.peer.0,
+            from: core.config.mac.0,
+            slot: pending.offer().slot,
+            identity: pending.identity,
+            sender: endpoint.identity,
+        };
+        let frame = emit(&envelope, &Control::Accept(offer));
+        endpoint.establish(core, now, pending.peer, pending.identity, &pending.offer());
+        let life = core.config.tuning.peer_timeout;
+        endpoint.start_handshake(core, now, Handshake::new(now, life, frame), out);
+        self.listeners.accept(request);
         Ok(())
     }
 
@@ -145,6 +636,8 @@ impl Engine {
         private_data: &[u8],
         out: &mut O,
     ) -> Result<()> {
+        let frame = self.listeners.reject(request, self.core.config.mac, private_data)?;
+        self.core.control(now, &frame, out);
         Ok(())
     }
 
@@ -152,6 +645,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::State`] of the interface, [`Error::Parameter`].
+    #[allow(clippy::too_many_arguments)] // The architecture's request has them.
     pub fn connect<O: Output + ?Sized>(
         &mut self,
         now: Time,
@@ -162,7 +656,28 @@ impl Engine {
         private_data: &[u8],
         out: &mut O,
     ) -> Result<()> {
-        Ok(())
+        check_discriminator(local_discriminator)?;
+        check_private_data(private_data)?;
+        if timeout_ns == 0 {
+            return Err(Error::Parameter("a connection request needs a time-out over 0".to_owned()));
+        }
+        if !remote.host.is_unicast() || remote.host == self.core.config.mac {
+            return Err(Error::Parameter(format!(
+                "{} is not another host: connections go from one NIC to another",
+                remote.host
+            )));
+        }
+        let (core, endpoint) = self.vi(vi)?;
+        endpoint.request(
+            core,
+            now,
+            local_discriminator,
+            remote.host,
+            remote.discriminator(),
+            timeout_ns,
+            private_data,
+            out,
+        )
     }
 
     /// Leaves a connection, gives up a request, or clears an error: the interface is idle, and what was posted
@@ -171,18 +686,28 @@ impl Engine {
     /// # Errors
     /// [`Error::Parameter`] for an interface that is no more.
     pub fn disconnect<O: Output + ?Sized>(&mut self, now: Time, vi: ViId, out: &mut O) -> Result<()> {
+        let (core, endpoint) = self.vi(vi)?;
+        endpoint.disconnect(core, now, out);
         Ok(())
     }
 
-    /// Leaves all connections and rejects all requests.
-    pub fn disconnect_all<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {}
+    /// Leaves all connections and rejects all requests. Peers that do not answer are told again as time goes by,
+    /// until [`Engine::is_quiet`].
+    pub fn disconnect_all<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        for frame in self.listeners.reject_all(self.core.config.mac) {
+            self.core.control(now, &frame, out);
+        }
+        for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
+            endpoint.disconnect(&mut self.core, now, out);
+        }
+    }
 
     /// Adds a name to the table of hosts.
     ///
     /// # Errors
     /// [`Error::Parameter`], [`Error::Resource`].
     pub fn add_host(&mut self, name: &str, mac: MacAddress) -> Result<()> {
-        Ok(())
+        self.names.add(name, mac)
     }
 
     /// Looks for a name: in the table, then on the wire. Told by [`Event::Resolved`] or [`Event::Unresolved`].
@@ -196,6 +721,40 @@ impl Engine {
         timeout_ns: u64,
         out: &mut O,
     ) -> Result<()> {
-        Ok(())
+        self.names.resolve(&mut self.core, now, name, timeout_ns, out)
     }
+}
+
+impl Endpoint {
+    /// Sends what may be sent now, or takes its place among those who wait.
+    #[inline]
+    pub(super) fn proceed<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
+        if !self.has_work() {
+            return;
+        }
+        if core.full {
+            self.enqueue(core);
+        } else {
+            self.pump(core, now, timers::BURST, out);
+        }
+    }
+
+    /// A frame that is next in order cannot be taken: that ends the connection at both ends.
+    #[cold]
+    fn refuse<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, refusal: Refusal, out: &mut O) {
+        let (loss, tell) = match refusal {
+            Refusal::Empty => (ConnectionLoss::ReceiveQueueEmpty, CloseReason::ReceiveQueueEmpty),
+            Refusal::Length => {
+                self.complete_too_short(out);
+                (ConnectionLoss::Length, CloseReason::Length)
+            }
+            Refusal::Rdma => (ConnectionLoss::RdmaProtection, CloseReason::RdmaProtection),
+            Refusal::Protocol => (ConnectionLoss::Protocol, CloseReason::Protocol),
+        };
+        self.break_off(core, now, loss, Some(tell), out);
+    }
+}
+
+fn no_such_vi() -> Error {
+    Error::Parameter("the virtual interface is no more".to_owned())
 }

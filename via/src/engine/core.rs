@@ -1,0 +1,95 @@
+//! What all connections of an engine share.
+
+use std::collections::VecDeque;
+
+use super::farewell::Farewell;
+use super::held::Held;
+use super::identity::Identities;
+use super::{EngineConfig, FrameToken, Output, Sent, Time};
+use crate::memory::{MemoryRegion, RegionTable};
+
+/// How long the engine waits for a full adapter before it asks to be polled again.
+const FULL_RETRY: u64 = 50_000;
+
+/// The token of frames that refer to nobody's memory.
+pub(super) const NO_MEMORY: FrameToken = FrameToken(u64::MAX);
+
+pub(super) struct Core {
+    pub(super) config: EngineConfig,
+    pub(super) regions: RegionTable,
+    pub(super) held: Held,
+    pub(super) identities: Identities,
+    /// Interfaces that found the adapter full or used up their burst, in the order of their turns.
+    pub(super) active: VecDeque<u16>,
+    /// The adapter had no room, and [`poll`](super::Engine::poll) was not called since.
+    pub(super) full: bool,
+    /// No deadline of any connection, farewell or query is earlier.
+    pub(super) next: Time,
+    /// Live connections.
+    pub(super) connections: u32,
+    /// What is advertised as window: a connection's share of the receive ring.
+    pub(super) share: u16,
+    /// Frames after which an acknowledgement is due at once: before that share is used up.
+    pub(super) ack_every: u32,
+    pub(super) farewells: Vec<Farewell>,
+}
+
+impl Core {
+    pub(super) fn new(config: EngineConfig) -> Self {
+        let mut core = Self {
+            regions: RegionTable::new(),
+            held: Held::new(config.mtu, config.lossless),
+            identities: Identities::new(config.seed),
+            active: VecDeque::with_capacity(super::MAX_VIS),
+            full: false,
+            next: Time::NEVER,
+            connections: 0,
+            share: 0,
+            ack_every: 1,
+            farewells: Vec::new(),
+            config,
+        };
+        core.divide();
+        core
+    }
+
+    /// Divides the receive ring anew. A quarter stays for acknowledgements and management.
+    pub(super) fn divide(&mut self) {
+        let share = self.config.rx_slots * 3 / 4 / self.connections.max(1) as usize;
+        self.share = share.clamp(2, self.config.tuning.window as usize) as u16;
+        self.ack_every = self.config.tuning.ack_every.min(u32::from(self.share) / 4).max(1);
+    }
+
+    /// Something is to be done then.
+    #[inline]
+    pub(super) fn wake(&mut self, at: Time) {
+        if at < self.next {
+            self.next = at;
+        }
+    }
+
+    /// The adapter had no room.
+    pub(super) fn found_full(&mut self, now: Time) {
+        self.full = true;
+        self.wake(now.after(FULL_RETRY));
+    }
+
+    /// Sends a management frame; false when there was no room.
+    pub(super) fn control<O: Output + ?Sized>(&mut self, now: Time, frame: &[u8], out: &mut O) -> bool {
+        if self.full {
+            return false;
+        }
+        if out.transmit(frame, &[], NO_MEMORY) == Sent::Full {
+            self.found_full(now);
+            return false;
+        }
+        true
+    }
+
+    /// Puts bytes that were held to where they belong.
+    pub(super) fn put_held(&mut self, slot: u16, len: usize, region: &MemoryRegion, offset: usize) -> bool {
+        let placed = region.write(offset, self.held.bytes(slot, len)).is_ok();
+        self.held.release(slot);
+        placed
+    }
+}

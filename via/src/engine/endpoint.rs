@@ -1,0 +1,318 @@
+//! A virtual interface as the engine sees it.
+
+use uvia_driver::nic::MacAddress;
+
+use super::core::Core;
+use super::handshake::Handshake;
+use super::receiver::Receiver;
+use super::ring::Ring;
+use super::sender::Sender;
+use super::{Event, FrameToken, Output, Time};
+use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
+use crate::wire::data::{self, MAX_HEADER};
+use crate::{Completion, ConnectionLoss, Descriptor, Status, ViAttributes, ViId, ViState, WorkQueue};
+
+/// How far a descriptor of the send queue has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Frames of it were not sent yet.
+    Waiting,
+    /// All of it was sent at least once.
+    Sent,
+    /// Its status says what became of it; the adapter may still refer to its memory.
+    Ended,
+}
+
+/// A descriptor in the send queue.
+pub(super) struct SendWork {
+    pub(super) descriptor: Box<Descriptor>,
+    pub(super) total: u32,
+    /// Frames in the adapter that refer to its memory.
+    pub(super) references: u32,
+    /// Once sent: the sequence number after its last frame.
+    pub(super) end: u32,
+    pub(super) stage: Stage,
+}
+
+/// A descriptor in the receive queue.
+pub(super) struct ReceiveWork {
+    pub(super) descriptor: Box<Descriptor>,
+    pub(super) capacity: u64,
+}
+
+/// A virtual interface.
+pub(super) struct Endpoint {
+    pub(super) id: ViId,
+    pub(super) state: ViState,
+    /// It is in the list of those who wait for the adapter.
+    pub(super) queued: bool,
+    /// Frames carry the end-to-end check.
+    pub(super) integrity: bool,
+    /// Frames to us carry it; 0 when there is no connection.
+    pub(super) identity: u64,
+    /// When a frame of the peer's last came.
+    pub(super) last_heard: Time,
+    /// Nothing is to be done before.
+    pub(super) deadline: Time,
+    /// Times that the peer was asked for a sign of life since it was last heard.
+    pub(super) probes: u32,
+    pub(super) sender: Sender,
+    pub(super) receiver: Receiver,
+    pub(super) sends: Ring<SendWork>,
+    pub(super) receives: Ring<ReceiveWork>,
+    /// The header of its frames, of which each frame changes a few fields.
+    pub(super) header: [u8; MAX_HEADER],
+    pub(super) attributes: ViAttributes,
+    pub(super) handshake: Option<Box<Handshake>>,
+    pub(super) loss: Option<ConnectionLoss>,
+    pub(super) peer: MacAddress,
+    pub(super) peer_slot: u16,
+    pub(super) peer_identity: u64,
+    /// When the first of `probes` was sent, and the last.
+    pub(super) asked: Time,
+    pub(super) probed: Time,
+}
+
+impl Endpoint {
+    pub(super) fn new(id: ViId, attributes: &ViAttributes, core: &Core) -> Self {
+        Self {
+            id,
+            state: ViState::Idle,
+            queued: false,
+            integrity: false,
+            identity: 0,
+            last_heard: Time(0),
+            deadline: Time::NEVER,
+            probes: 0,
+            sender: Sender::new(&core.config.tuning),
+            receiver: Receiver::new(),
+            sends: Ring::new(attributes.send_depth),
+            receives: Ring::new(attributes.receive_depth),
+            header: [0; MAX_HEADER],
+            attributes: attributes.clone(),
+            handshake: None,
+            loss: None,
+            peer: MacAddress::default(),
+            peer_slot: 0,
+            peer_identity: 0,
+            asked: Time(0),
+            probed: Time(0),
+        }
+    }
+
+    /// Its place in the table of interfaces.
+    pub(super) fn slot(&self) -> u16 {
+        self.id.slot as u16
+    }
+
+    /// What is named as the owner of a frame's payload.
+    #[inline]
+    pub(super) fn token(&self, work: u32) -> FrameToken {
+        FrameToken(
+            u64::from(self.id.slot) << 48 | u64::from(self.id.generation & 0xffff) << 32 | u64::from(work),
+        )
+    }
+
+    /// Lets it have a turn in the next poll.
+    #[inline]
+    pub(super) fn enqueue(&mut self, core: &mut Core) {
+        if !self.queued {
+            self.queued = true;
+            core.active.push_back(self.slot());
+        }
+    }
+
+    /// Lets the engine look at it then.
+    #[inline]
+    pub(super) fn wake(&mut self, core: &mut Core, at: Time) {
+        if at < self.deadline {
+            self.deadline = at;
+            core.wake(at);
+        }
+    }
+
+    /// What it offers to its peer.
+    pub(super) fn offer<'a>(
+        &self,
+        core: &Core,
+        local: &'a [u8],
+        remote: &'a [u8],
+        private_data: &'a [u8],
+    ) -> Offer<'a> {
+        Offer {
+            slot: self.slot(),
+            level: self.attributes.reliability,
+            rdma_write: self.attributes.rdma_write,
+            rdma_read: self.attributes.rdma_read,
+            integrity: core.config.tuning.integrity,
+            max_transfer_size: self.attributes.max_transfer_size,
+            first_sequence: self.sender.next,
+            window: core.share,
+            mtu: core.config.mtu as u16,
+            local,
+            remote,
+            private_data,
+        }
+    }
+
+    /// Takes up the connection that both ends agreed on.
+    pub(super) fn establish(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        peer: MacAddress,
+        peer_identity: u64,
+        theirs: &Offer<'_>,
+    ) {
+        self.state = ViState::Connected;
+        self.loss = None;
+        self.peer = peer;
+        self.peer_slot = theirs.slot;
+        self.peer_identity = peer_identity;
+        self.integrity = core.config.tuning.integrity || theirs.integrity;
+        self.last_heard = now;
+        self.probes = 0;
+        data::put_connection(&mut self.header, peer.0, core.config.mac.0, theirs.slot, peer_identity);
+        self.sender.establish(&core.config, theirs, self.integrity, self.sends.tail());
+        self.receiver.establish(theirs.first_sequence, self.receives.head());
+        core.connections += 1;
+        core.divide();
+        self.wake(core, now.after(core.config.tuning.keep_alive));
+    }
+
+    /// Gives back what is done with, in order.
+    #[inline]
+    pub(super) fn complete_sends<O: Output + ?Sized>(&mut self, out: &mut O) {
+        while let Some(work) = self.sends.front() {
+            match work.stage {
+                Stage::Waiting => break,
+                Stage::Sent if self.sender.has_acknowledged(work.end) => {}
+                Stage::Sent => break,
+                Stage::Ended => {}
+            }
+            if work.references != 0 {
+                break;
+            }
+            let Some(mut work) = self.sends.pop() else { break };
+            if work.stage == Stage::Sent {
+                work.descriptor.status = Status::DONE;
+                work.descriptor.length = work.total;
+            }
+            out.complete(Completion { vi: self.id, queue: WorkQueue::Send, descriptor: work.descriptor });
+        }
+    }
+
+    /// Ends all posted descriptors. Of the sends, the first that was not acknowledged gets `first`, the others
+    /// are flushed; each comes back when the adapter refers to it no more.
+    fn flush<O: Output + ?Sized>(&mut self, first: Status, out: &mut O) {
+        let mut status = first;
+        let mut number = self.sends.head();
+        while let Some(work) = self.sends.get_mut(number) {
+            let delivered = work.stage == Stage::Sent && self.sender.has_acknowledged(work.end);
+            if work.stage != Stage::Ended {
+                if delivered {
+                    work.descriptor.status = Status::DONE;
+                    work.descriptor.length = work.total;
+                } else {
+                    work.descriptor.status = Status::DONE | status;
+                    work.descriptor.length = 0;
+                    status = Status::FLUSHED;
+                }
+                work.stage = Stage::Ended;
+            }
+            number = number.wrapping_add(1);
+        }
+        self.complete_sends(out);
+        while let Some(mut work) = self.receives.pop() {
+            work.descriptor.status = Status::DONE | Status::FLUSHED;
+            work.descriptor.length = 0;
+            out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor: work.descriptor });
+        }
+    }
+
+    /// Gives a descriptor back that was posted where nothing can be sent or received.
+    #[cold]
+    pub(super) fn flush_posted<O: Output + ?Sized>(
+        &mut self,
+        queue: WorkQueue,
+        mut descriptor: Box<Descriptor>,
+        out: &mut O,
+    ) {
+        descriptor.status = Status::DONE | Status::FLUSHED;
+        descriptor.length = 0;
+        match queue {
+            WorkQueue::Send => {
+                self.sends.push(SendWork {
+                    descriptor,
+                    total: 0,
+                    references: 0,
+                    end: 0,
+                    stage: Stage::Ended,
+                });
+                self.complete_sends(out);
+            }
+            WorkQueue::Receive => out.complete(Completion { vi: self.id, queue, descriptor }),
+        }
+    }
+
+    /// Ends the connection or request, if there is one: the peer is told why, where there is a reason to tell,
+    /// and all that was posted is flushed.
+    pub(super) fn leave<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        tell: Option<CloseReason>,
+        first: Status,
+        out: &mut O,
+    ) {
+        if self.state == ViState::Connected {
+            core.connections -= 1;
+            core.divide();
+            self.receiver.forget(core);
+            if let Some(reason) = tell {
+                let envelope = Envelope {
+                    to: self.peer.0,
+                    from: core.config.mac.0,
+                    slot: self.peer_slot,
+                    identity: self.peer_identity,
+                    sender: self.identity,
+                };
+                let close = Control::Close { reason, ack: self.receiver.next };
+                let frame = emit(&envelope, &close);
+                core.bid_farewell(now, self.peer, self.identity, self.peer_identity, frame, out);
+            }
+        }
+        self.identity = 0;
+        self.peer_identity = 0;
+        self.handshake = None;
+        self.deadline = Time::NEVER;
+        self.sender.abandon(self.sends.tail());
+        self.flush(first, out);
+    }
+
+    /// The connection is no more, and not because we left it.
+    #[cold]
+    pub(super) fn break_off<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        loss: ConnectionLoss,
+        tell: Option<CloseReason>,
+        out: &mut O,
+    ) {
+        let first = match loss {
+            ConnectionLoss::RdmaProtection if tell.is_none() => Status::RDMA_PROTECTION_ERROR,
+            ConnectionLoss::Length | ConnectionLoss::PeerReceiveQueueEmpty if tell.is_none() => {
+                Status::REMOTE_DESCRIPTOR_ERROR
+            }
+            ConnectionLoss::PeerSilent | ConnectionLoss::PeerReset | ConnectionLoss::Adapter => {
+                Status::TRANSPORT_ERROR
+            }
+            _ => Status::FLUSHED,
+        };
+        self.leave(core, now, tell, first, out);
+        self.state = ViState::Error;
+        self.loss = Some(loss);
+        out.event(Event::Broken { vi: self.id, loss });
+    }
+}

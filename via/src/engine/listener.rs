@@ -1,0 +1,267 @@
+//! Those who wait for requests, and the requests that wait.
+
+use std::collections::VecDeque;
+
+use uvia_driver::nic::MacAddress;
+
+use super::{
+    ListenerId, MAX_BACKLOG, MAX_LISTENERS, MAX_PRIVATE_DATA, RemoteAttributes, Request, RequestId, Time,
+};
+use crate::wire::control::{Control, Envelope, Offer, emit};
+use crate::{Error, NetAddress, Result};
+
+/// Requests of all listeners together, those included that were handed out and not decided yet.
+const MAX_REQUESTS: usize = 4096;
+/// Requests that were decided and are remembered, since they may come again.
+const REMEMBERED: usize = 256;
+
+struct Listener {
+    discriminator: Vec<u8>,
+    backlog: usize,
+}
+
+/// A request that waits for a decision.
+pub(super) struct Pending {
+    id: RequestId,
+    listener: ListenerId,
+    handed_out: bool,
+    heard: Time,
+    pub(super) peer: MacAddress,
+    pub(super) identity: u64,
+    slot: u16,
+    window: u16,
+    mtu: u16,
+    first_sequence: u32,
+    integrity: bool,
+    pub(super) attributes: RemoteAttributes,
+    local: Vec<u8>,
+    private_data: Vec<u8>,
+}
+
+impl Pending {
+    /// What was offered, as far as a connection needs it.
+    pub(super) fn offer(&self) -> Offer<'_> {
+        Offer {
+            slot: self.slot,
+            level: self.attributes.reliability,
+            rdma_write: self.attributes.rdma_write,
+            rdma_read: self.attributes.rdma_read,
+            integrity: self.integrity,
+            max_transfer_size: self.attributes.max_transfer_size,
+            first_sequence: self.first_sequence,
+            window: self.window,
+            mtu: self.mtu,
+            local: &self.local,
+            remote: &[],
+            private_data: &self.private_data,
+        }
+    }
+
+    /// A rejection of it.
+    fn rejection(&self, mac: MacAddress, private_data: &[u8]) -> Vec<u8> {
+        let envelope =
+            Envelope { to: self.peer.0, from: mac.0, slot: self.slot, identity: self.identity, sender: 0 };
+        emit(&envelope, &Control::Reject { private_data })
+    }
+}
+
+/// A request that was decided.
+struct Decided {
+    peer: MacAddress,
+    identity: u64,
+    /// The rejection; none when it was accepted or given up.
+    rejection: Option<Vec<u8>>,
+}
+
+/// What is to be done about a request that came in.
+pub(super) enum Arrival {
+    /// Nothing: it is known, or there is no room.
+    Known,
+    /// It waits at this listener.
+    Waits(ListenerId),
+    /// Nobody waits for it.
+    NoMatch,
+    /// It was rejected before.
+    Rejected(Vec<u8>),
+    /// It was accepted before.
+    Accepted,
+}
+
+/// The listeners of a NIC.
+#[derive(Default)]
+pub(super) struct Listeners {
+    slots: Vec<(u32, Option<Listener>)>,
+    requests: Vec<Pending>,
+    decided: VecDeque<Decided>,
+    counter: u64,
+}
+
+impl Listeners {
+    pub(super) fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId> {
+        crate::attributes::check_discriminator(discriminator)?;
+        if backlog == 0 || backlog > MAX_BACKLOG {
+            return Err(Error::Parameter(format!(
+                "a backlog of {backlog} requests is not within 1 to {MAX_BACKLOG}"
+            )));
+        }
+        if self.find(discriminator).is_some() {
+            return Err(Error::InUse("the discriminator"));
+        }
+        let listener = Listener { discriminator: discriminator.to_vec(), backlog };
+        if let Some(slot) = self.slots.iter().position(|(_, listener)| listener.is_none()) {
+            let (generation, entry) = &mut self.slots[slot];
+            *generation += 1;
+            *entry = Some(listener);
+            return Ok(ListenerId { slot: slot as u32, generation: *generation });
+        }
+        if self.slots.len() == MAX_LISTENERS {
+            return Err(Error::Resource { what: "listeners", limit: MAX_LISTENERS });
+        }
+        self.slots.push((0, Some(listener)));
+        Ok(ListenerId { slot: self.slots.len() as u32 - 1, generation: 0 })
+    }
+
+    fn find(&self, discriminator: &[u8]) -> Option<ListenerId> {
+        self.slots.iter().enumerate().find_map(|(slot, (generation, listener))| {
+            let listener = listener.as_ref()?;
+            (listener.discriminator == discriminator)
+                .then_some(ListenerId { slot: slot as u32, generation: *generation })
+        })
+    }
+
+    /// Takes a listener away, and answers the rejections of what waited there.
+    pub(super) fn unlisten(&mut self, id: ListenerId, mac: MacAddress) -> Vec<Vec<u8>> {
+        if let Some((generation, listener)) = self.slots.get_mut(id.slot as usize)
+            && *generation == id.generation
+        {
+            *listener = None;
+        }
+        let waiting: Vec<_> =
+            self.requests.iter().filter(|r| r.listener == id && !r.handed_out).map(|r| r.id).collect();
+        waiting.into_iter().filter_map(|request| self.reject(request, mac, &[]).ok()).collect()
+    }
+
+    /// Rejects all requests.
+    pub(super) fn reject_all(&mut self, mac: MacAddress) -> Vec<Vec<u8>> {
+        let all: Vec<_> = self.requests.iter().map(|r| r.id).collect();
+        all.into_iter().filter_map(|request| self.reject(request, mac, &[]).ok()).collect()
+    }
+
+    /// A request came in.
+    pub(super) fn arrive(&mut self, now: Time, envelope: &Envelope, offer: &Offer<'_>) -> Arrival {
+        let peer = MacAddress(envelope.from);
+        if let Some(known) =
+            self.requests.iter_mut().find(|r| r.identity == envelope.sender && r.peer == peer)
+        {
+            known.heard = now;
+            return Arrival::Known;
+        }
+        if let Some(known) = self.decided.iter().find(|d| d.identity == envelope.sender && d.peer == peer) {
+            return match &known.rejection {
+                Some(frame) => Arrival::Rejected(frame.clone()),
+                None => Arrival::Accepted,
+            };
+        }
+        let Some(listener) = self.find(offer.remote) else { return Arrival::NoMatch };
+        let waiting = self.requests.iter().filter(|r| r.listener == listener && !r.handed_out).count();
+        let backlog = self.slots[listener.slot as usize].1.as_ref().map_or(0, |l| l.backlog);
+        if waiting >= backlog || self.requests.len() >= MAX_REQUESTS {
+            return Arrival::Known;
+        }
+        self.counter += 1;
+        self.requests.push(Pending {
+            id: RequestId(self.counter),
+            listener,
+            handed_out: false,
+            heard: now,
+            peer,
+            identity: envelope.sender,
+            slot: offer.slot,
+            window: offer.window,
+            mtu: offer.mtu,
+            first_sequence: offer.first_sequence,
+            integrity: offer.integrity,
+            attributes: offer.into(),
+            local: offer.local.to_vec(),
+            private_data: offer.private_data.to_vec(),
+        });
+        Arrival::Waits(listener)
+    }
+
+    pub(super) fn next(&mut self, listener: ListenerId) -> Option<Request> {
+        let request = self.requests.iter_mut().find(|r| r.listener == listener && !r.handed_out)?;
+        let remote = NetAddress::new(request.peer, request.local.clone()).ok()?;
+        request.handed_out = true;
+        Some(Request {
+            id: request.id,
+            remote,
+            attributes: request.attributes,
+            private_data: request.private_data.clone(),
+        })
+    }
+
+    pub(super) fn get(&self, id: RequestId) -> Result<&Pending> {
+        self.requests.iter().find(|r| r.id == id).ok_or_else(gone)
+    }
+
+    /// A request is decided: it was accepted.
+    pub(super) fn accept(&mut self, id: RequestId) {
+        if let Some(n) = self.requests.iter().position(|r| r.id == id) {
+            let request = self.requests.swap_remove(n);
+            self.remember(request.peer, request.identity, None);
+        }
+    }
+
+    /// A request is decided: answers the frame that says no.
+    pub(super) fn reject(&mut self, id: RequestId, mac: MacAddress, private_data: &[u8]) -> Result<Vec<u8>> {
+        check_private_data(private_data)?;
+        let n = self.requests.iter().position(|r| r.id == id).ok_or_else(gone)?;
+        // Those that wait keep their order.
+        let request = self.requests.remove(n);
+        let frame = request.rejection(mac, private_data);
+        self.remember(request.peer, request.identity, Some(frame.clone()));
+        Ok(frame)
+    }
+
+    /// The peer no longer asks.
+    pub(super) fn cancel(&mut self, peer: MacAddress, identity: u64) {
+        let before = self.requests.len();
+        self.requests.retain(|r| r.identity != identity || r.peer != peer);
+        if self.requests.len() != before {
+            self.remember(peer, identity, None);
+        }
+    }
+
+    fn remember(&mut self, peer: MacAddress, identity: u64, rejection: Option<Vec<u8>>) {
+        if self.decided.len() == REMEMBERED {
+            self.decided.pop_front();
+        }
+        self.decided.push_back(Decided { peer, identity, rejection });
+    }
+
+    /// Forgets requests whose sender was not heard any more. Answers when to look again.
+    pub(super) fn expire(&mut self, now: Time, life: u64) -> Time {
+        self.requests.retain(|r| r.handed_out || now.since(r.heard) < life);
+        self.requests
+            .iter()
+            .filter(|r| !r.handed_out)
+            .map(|r| r.heard.after(life))
+            .min()
+            .unwrap_or(Time::NEVER)
+    }
+}
+
+fn gone() -> Error {
+    Error::Parameter("the connection request is no more".to_owned())
+}
+
+/// Refuses private data that does not fit a frame.
+pub(super) fn check_private_data(private_data: &[u8]) -> Result<()> {
+    if private_data.len() > MAX_PRIVATE_DATA {
+        return Err(Error::Parameter(format!(
+            "private data of {} bytes is over the limit of {MAX_PRIVATE_DATA}",
+            private_data.len()
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,456 @@
+//! The receiving half of a connection: frames go to where they belong, once, and descriptors complete in order.
+
+use uvia_driver::nic::RxFrame;
+
+use super::Time;
+use super::core::Core;
+use super::endpoint::{Endpoint, ReceiveWork};
+use super::sender::WINDOW;
+use super::{Output, Tuning};
+use crate::memory::MemoryRegion;
+use crate::wire::FIXED;
+use crate::wire::data::{self, Extensions, Fixed, Remote};
+use crate::{Completion, Descriptor, MemoryHandle, Status, WorkQueue};
+
+/// A frame's place in the stream of messages.
+#[derive(Debug, Clone, Copy, Default)]
+struct Piece {
+    flags: u16,
+    message: u32,
+    offset: u32,
+    len: u32,
+    immediate: u32,
+    remote: Remote,
+}
+
+/// A frame that came before its turn.
+#[derive(Debug, Clone, Copy, Default)]
+struct Early {
+    piece: Piece,
+    /// Where the payload waits, if it is not in its place already.
+    held: Option<u16>,
+}
+
+/// Where a piece's bytes are.
+enum Source<'a> {
+    /// In the frame, from this offset on.
+    Frame(&'a RxFrame<'a>, usize),
+    /// Held.
+    Held(u16),
+    /// Where they belong.
+    Placed,
+}
+
+/// Why a frame that is next in order cannot be taken. Each ends the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No receive is posted for it.
+    Empty,
+    /// The message is longer than the receive.
+    Length,
+    /// It may not write there.
+    Rdma,
+    /// It makes no sense.
+    Protocol,
+}
+
+pub(super) struct Receiver {
+    /// All frames before it have arrived.
+    pub(super) next: u32,
+    /// Frames since the last acknowledgement.
+    unacked: u32,
+    /// Bits from `next` on: has arrived. Bit 0 is never set.
+    seen: u64,
+    /// The message that `next` belongs to, and where in it.
+    message: u32,
+    offset: u32,
+    /// That message is an RDMA write; counts while `offset` is not 0.
+    write: bool,
+    /// An acknowledgement is due now.
+    owes: bool,
+    /// The latest time for the next acknowledgement.
+    ack_at: Time,
+    /// Number of a receive less the number of its message.
+    shift: u32,
+    early: Box<[Early; WINDOW]>,
+}
+
+impl Receiver {
+    pub(super) fn new() -> Self {
+        Self {
+            next: 0,
+            unacked: 0,
+            seen: 0,
+            message: 0,
+            offset: 0,
+            write: false,
+            owes: false,
+            ack_at: Time::NEVER,
+            shift: 0,
+            early: Box::new([Early::default(); WINDOW]),
+        }
+    }
+
+    /// A connection begins: its first frame has this number, and goes to this receive.
+    pub(super) fn establish(&mut self, first: u32, receive: u32) {
+        self.next = first;
+        self.unacked = 0;
+        self.seen = 0;
+        self.message = first;
+        self.offset = 0;
+        self.owes = false;
+        self.ack_at = Time::NEVER;
+        self.shift = receive.wrapping_sub(first);
+    }
+
+    /// The connection is no more.
+    pub(super) fn forget(&mut self, core: &mut Core) {
+        while self.seen != 0 {
+            let sequence = self.next.wrapping_add(self.seen.trailing_zeros());
+            if let Some(held) = self.early[sequence as usize % WINDOW].held.take() {
+                core.held.release(held);
+            }
+            self.seen &= self.seen - 1;
+        }
+        self.owes = false;
+        self.ack_at = Time::NEVER;
+    }
+
+    #[inline]
+    pub(super) fn has_gap(&self) -> bool {
+        self.seen != 0
+    }
+
+    /// Bit n: frame `next` + 1 + n has arrived.
+    pub(super) fn selective(&self) -> u64 {
+        self.seen >> 1
+    }
+
+    #[inline]
+    pub(super) fn owes_now(&self) -> bool {
+        self.owes
+    }
+
+    /// When an acknowledgement has to be sent at the latest.
+    pub(super) fn ack_at(&self) -> Time {
+        self.ack_at
+    }
+
+    /// The latest time is there, or somebody wants an acknowledgement at once.
+    pub(super) fn owe(&mut self) {
+        self.owes = true;
+    }
+
+    /// All that has arrived is acknowledged, `complete` with what came early.
+    #[inline]
+    pub(super) fn acknowledged(&mut self, complete: bool) {
+        self.unacked = 0;
+        self.ack_at = Time::NEVER;
+        if complete || self.seen == 0 {
+            self.owes = false;
+        }
+    }
+
+    fn ack_delay(flags: u16, tuning: &Tuning) -> u64 {
+        if flags & data::DRY != 0 { tuning.ack_delay_dry } else { tuning.ack_delay }
+    }
+}
+
+impl Endpoint {
+    /// Takes a data frame of this connection.
+    #[inline]
+    pub(super) fn take_frame<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        fixed: &Fixed,
+        extensions: &Extensions,
+        frame: &RxFrame<'_>,
+        out: &mut O,
+    ) -> Result<(), Refusal> {
+        let piece = Piece {
+            flags: fixed.flags,
+            message: fixed.message,
+            offset: fixed.offset,
+            len: u32::from(fixed.payload),
+            immediate: extensions.immediate,
+            remote: extensions.remote,
+        };
+        let from = FIXED + data::extension_bytes(fixed.flags);
+        let distance = fixed.sequence.wrapping_sub(self.receiver.next);
+        if distance != 0 {
+            self.take_early(core, distance, &piece, frame, from);
+            return Ok(());
+        }
+        self.take(core, &piece, Source::Frame(frame, from), out)?;
+        let receiver = &mut self.receiver;
+        receiver.next = receiver.next.wrapping_add(1);
+        receiver.unacked += 1;
+        if fixed.flags & data::NOW != 0 || receiver.unacked >= core.ack_every {
+            receiver.owes = true;
+        }
+        if receiver.seen != 0 {
+            self.take_those_that_waited(core, out)?;
+        }
+        if !self.receiver.owes && self.receiver.ack_at == Time::NEVER {
+            let at = now.after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
+            self.receiver.ack_at = at;
+            self.wake(core, at);
+        } else if fixed.flags & data::DRY != 0 {
+            let at = now.after(core.config.tuning.ack_delay_dry);
+            if at < self.receiver.ack_at {
+                self.receiver.ack_at = at;
+                self.wake(core, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// A gap closed: what waited behind it is next in order.
+    #[cold]
+    fn take_those_that_waited<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        out: &mut O,
+    ) -> Result<(), Refusal> {
+        // The sender waits for this.
+        self.receiver.owes = true;
+        self.receiver.seen >>= 1;
+        while self.receiver.seen & 1 != 0 {
+            let entry = &mut self.receiver.early[self.receiver.next as usize % WINDOW];
+            let piece = entry.piece;
+            let source = match entry.held.take() {
+                Some(slot) => Source::Held(slot),
+                None => Source::Placed,
+            };
+            self.take(core, &piece, source, out)?;
+            self.receiver.next = self.receiver.next.wrapping_add(1);
+            self.receiver.seen >>= 1;
+        }
+        Ok(())
+    }
+
+    /// A frame behind a gap, or one that was here before. If it cannot be put anywhere it is forgotten, and
+    /// comes again: only the frame that is next in order can be wrong.
+    #[cold]
+    fn take_early(
+        &mut self,
+        core: &mut Core,
+        distance: u32,
+        piece: &Piece,
+        frame: &RxFrame<'_>,
+        from: usize,
+    ) {
+        self.receiver.owes = true;
+        if distance >= WINDOW as u32 || self.receiver.seen & (1 << distance) != 0 {
+            return;
+        }
+        let len = piece.len as usize;
+        let held = if piece.flags & data::WRITE != 0 {
+            if len == 0 {
+                None
+            } else {
+                match core.held.keep(frame, from, len) {
+                    Some(slot) => Some(slot),
+                    None => return,
+                }
+            }
+        } else {
+            let number = piece.message.wrapping_add(self.receiver.shift);
+            let end = u64::from(piece.offset) + u64::from(piece.len);
+            match self.receives.get(number) {
+                Some(work) if end <= work.capacity => {
+                    if !scatter(&work.descriptor, piece.offset, frame, from, len) {
+                        return;
+                    }
+                }
+                _ => return,
+            }
+            None
+        };
+        let sequence = self.receiver.next.wrapping_add(distance);
+        self.receiver.early[sequence as usize % WINDOW] = Early { piece: *piece, held };
+        self.receiver.seen |= 1 << distance;
+    }
+
+    /// Takes the piece that is next in order.
+    #[inline]
+    fn take<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        piece: &Piece,
+        source: Source<'_>,
+        out: &mut O,
+    ) -> Result<(), Refusal> {
+        if piece.flags & data::WRITE != 0 {
+            return self.take_write(core, piece, source, out);
+        }
+        let receiver = &mut self.receiver;
+        if piece.message != receiver.message
+            || piece.offset != receiver.offset
+            || (receiver.write && piece.offset != 0)
+        {
+            return Err(Refusal::Protocol);
+        }
+        // Sound frames have no offset that overflows.
+        let end = piece.offset + piece.len;
+        let Some(work) = self.receives.front_mut() else { return Err(Refusal::Empty) };
+        if u64::from(end) > work.capacity {
+            return Err(Refusal::Length);
+        }
+        if end > self.attributes.max_transfer_size {
+            return Err(Refusal::Protocol);
+        }
+        if let Source::Frame(frame, from) = source
+            && !scatter(&work.descriptor, piece.offset, frame, from, piece.len as usize)
+        {
+            return Err(Refusal::Protocol);
+        }
+        if piece.flags & data::LAST != 0 {
+            self.complete_receive(end, piece, Status::DONE, out);
+        } else {
+            receiver.offset = end;
+            receiver.write = false;
+        }
+        Ok(())
+    }
+
+    /// Takes a piece of an RDMA write that is next in order.
+    fn take_write<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        piece: &Piece,
+        source: Source<'_>,
+        out: &mut O,
+    ) -> Result<(), Refusal> {
+        let receiver = &mut self.receiver;
+        let end = piece.offset + piece.len;
+        let last = piece.flags & data::LAST != 0;
+        let Remote { address, handle, total } = piece.remote;
+        let ordered = piece.message == receiver.message
+            && piece.offset == receiver.offset
+            && (receiver.write || piece.offset == 0)
+            && (if last { end == total } else { end < total })
+            && total <= self.attributes.max_transfer_size;
+        // What was held is let go of in any case.
+        let held = match source {
+            Source::Held(slot) => Some(slot),
+            _ => None,
+        };
+        let target = match core.regions.get(MemoryHandle(handle)) {
+            _ if !ordered => Err(Refusal::Protocol),
+            _ if !self.attributes.rdma_write => Err(Refusal::Rdma),
+            // No byte is touched: such a write is a signal, and needs no memory to be named.
+            _ if total == 0 => Ok(None),
+            Some(region) => match self.writable(&region, address, total) {
+                Some(offset) => Ok(Some((region, offset + piece.offset as usize))),
+                None => Err(Refusal::Rdma),
+            },
+            None => Err(Refusal::Rdma),
+        };
+        let placed = match (&target, source) {
+            (Ok(Some((region, offset))), Source::Frame(frame, from)) => {
+                region.place(*offset, frame, from, piece.len as usize)
+            }
+            (Ok(Some((region, offset))), Source::Held(slot)) => {
+                core.put_held(slot, piece.len as usize, region, *offset)
+            }
+            (_, _) => {
+                if let Some(slot) = held {
+                    core.held.release(slot);
+                }
+                true
+            }
+        };
+        target?;
+        if !placed {
+            return Err(Refusal::Protocol);
+        }
+        if !last {
+            self.receiver.offset = end;
+            self.receiver.write = true;
+            return Ok(());
+        }
+        self.receiver.offset = 0;
+        if piece.flags & data::IMMEDIATE != 0 {
+            if self.receives.is_empty() {
+                return Err(Refusal::Empty);
+            }
+            self.complete_receive(end, piece, Status::DONE | Status::REMOTE_RDMA_WRITE, out);
+        }
+        Ok(())
+    }
+
+    /// Where in the region an RDMA write begins, if all of it is allowed.
+    fn writable(&self, region: &MemoryRegion, address: u64, total: u32) -> Option<usize> {
+        let attributes = region.attributes();
+        if !attributes.rdma_write || attributes.tag != self.attributes.tag {
+            return None;
+        }
+        region.remote_offset(address, total as usize)
+    }
+
+    /// The first receive has all that it gets.
+    #[inline]
+    fn complete_receive<O: Output + ?Sized>(
+        &mut self,
+        length: u32,
+        piece: &Piece,
+        mut status: Status,
+        out: &mut O,
+    ) {
+        let Some(ReceiveWork { mut descriptor, .. }) = self.receives.pop() else { return };
+        descriptor.immediate = None;
+        if piece.flags & data::IMMEDIATE != 0 {
+            descriptor.immediate = Some(piece.immediate);
+            status |= Status::IMMEDIATE;
+        }
+        descriptor.status = status;
+        descriptor.length = length;
+        self.receiver.message = self.receiver.message.wrapping_add(1);
+        self.receiver.offset = 0;
+        out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
+    }
+
+    /// The first receive is too short for its message.
+    #[cold]
+    pub(super) fn complete_too_short<O: Output + ?Sized>(&mut self, out: &mut O) {
+        if let Some(ReceiveWork { mut descriptor, .. }) = self.receives.pop() {
+            descriptor.status = Status::DONE | Status::LENGTH_ERROR;
+            descriptor.length = 0;
+            descriptor.immediate = None;
+            out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
+        }
+    }
+}
+
+/// Copies a frame's payload to where it belongs in a descriptor's segments.
+#[inline]
+fn scatter(descriptor: &Descriptor, offset: u32, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
+    if let [segment] = &descriptor.segments[..] {
+        return segment.region().place(segment.offset() + offset as usize, frame, from, len);
+    }
+    scatter_over(descriptor, offset, frame, from, len)
+}
+
+fn scatter_over(descriptor: &Descriptor, offset: u32, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
+    let mut skip = offset as usize;
+    let mut done = 0;
+    for segment in &descriptor.segments {
+        if done == len {
+            break;
+        }
+        let size = segment.len() as usize;
+        if skip >= size {
+            skip -= size;
+            continue;
+        }
+        let here = (size - skip).min(len - done);
+        if !segment.region().place(segment.offset() + skip, frame, from + done, here) {
+            return false;
+        }
+        skip = 0;
+        done += here;
+    }
+    done == len
+}

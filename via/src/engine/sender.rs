@@ -1,0 +1,589 @@
+//! The sending half of a connection: descriptors are cut into frames, and frames are sent until acknowledged.
+
+use super::congestion::{Timeout, Window};
+use super::core::{Core, NO_MEMORY};
+use super::endpoint::{Endpoint, SendWork, Stage};
+use super::{EngineConfig, Output, PayloadPart, Sent, Time, Tuning};
+use crate::wire::control::Offer;
+use crate::wire::data::{self, Extensions, Fixed, Remote};
+use crate::wire::{ETHERNET, FIXED, crc, put_u32};
+use crate::{Operation, Segment};
+
+/// Most frames in flight: what a selective acknowledgement can tell apart.
+pub(super) const WINDOW: usize = 64;
+/// Gather entries that a frame's payload takes at most.
+const MAX_PARTS: usize = 16;
+/// Frames that must have arrived of those sent later, for one to be taken for lost.
+const REORDERING: u32 = 3;
+
+/// Where in a descriptor's segments a frame's payload begins.
+#[derive(Debug, Clone, Copy, Default)]
+struct Place {
+    segment: u32,
+    within: u32,
+}
+
+/// A frame that was sent and not yet acknowledged, or one that is about to be sent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Flight {
+    work: u32,
+    message: u32,
+    offset: u32,
+    len: u32,
+    place: Place,
+    /// Frames of this connection that were sent before it, retransmissions counted.
+    order: u32,
+}
+
+pub(super) struct Sender {
+    /// All frames before it are acknowledged.
+    una: u32,
+    /// The sequence number of the next new frame.
+    pub(super) next: u32,
+    /// What the peer takes unacknowledged.
+    pub(super) peer_window: u32,
+    /// Bits from `una` on: arrived, by selective acknowledgement.
+    sacked: u64,
+    /// Bits from `una` on: taken for lost, to be sent again.
+    lost: u64,
+    /// The next new frame.
+    cursor: Flight,
+    order: u32,
+    /// The latest `order` that is known to have arrived.
+    arrived: u32,
+    /// Losses before it were answered by a smaller window already.
+    recovery: u32,
+    recovering: bool,
+    /// Frames since the peer was asked to answer.
+    unasked: u32,
+    measuring: bool,
+    measured: u32,
+    measured_from: Time,
+    timer_from: Time,
+    progress: Time,
+    /// Payload of a frame without extensions.
+    room: u32,
+    window: Window,
+    timeout: Timeout,
+    flights: Box<[Flight; WINDOW]>,
+}
+
+impl Sender {
+    pub(super) fn new(tuning: &Tuning) -> Self {
+        Self {
+            una: 0,
+            next: 0,
+            peer_window: 0,
+            sacked: 0,
+            lost: 0,
+            cursor: Flight::default(),
+            order: 0,
+            arrived: 0,
+            recovery: 0,
+            recovering: false,
+            unasked: 0,
+            measuring: false,
+            measured: 0,
+            measured_from: Time(0),
+            timer_from: Time(0),
+            progress: Time(0),
+            room: 0,
+            window: Window::new(tuning.window),
+            timeout: Timeout::new(tuning),
+            flights: Box::new([Flight::default(); WINDOW]),
+        }
+    }
+
+    /// Chooses the number of the first frame of the connection to come.
+    pub(super) fn begin(&mut self, first: u32) {
+        self.una = first;
+        self.next = first;
+    }
+
+    /// The peer is known.
+    pub(super) fn establish(
+        &mut self,
+        config: &EngineConfig,
+        theirs: &Offer<'_>,
+        integrity: bool,
+        first_work: u32,
+    ) {
+        let mtu = (theirs.mtu as usize).min(config.mtu);
+        let header = FIXED - ETHERNET + if integrity { 4 } else { 0 };
+        self.room = (mtu - header) as u32;
+        self.peer_window = u32::from(theirs.window);
+        self.sacked = 0;
+        self.lost = 0;
+        self.cursor = Flight { work: first_work, message: self.next, ..Flight::default() };
+        self.order = 0;
+        self.arrived = 0;
+        self.recovering = false;
+        self.unasked = 0;
+        self.measuring = false;
+        self.window = Window::new(config.tuning.window);
+        self.timeout = Timeout::new(&config.tuning);
+    }
+
+    /// The connection is no more: nothing is in flight, nothing to be sent.
+    pub(super) fn abandon(&mut self, tail: u32) {
+        self.sacked = 0;
+        self.lost = 0;
+        self.cursor.work = tail;
+        self.next = self.una;
+    }
+
+    #[inline]
+    pub(super) fn has_acknowledged(&self, end: u32) -> bool {
+        self.una.wrapping_sub(end) as i32 >= 0
+    }
+
+    #[inline]
+    fn outstanding(&self) -> u32 {
+        self.next.wrapping_sub(self.una)
+    }
+
+    /// Bits of the frames in flight, from `una` on.
+    #[inline]
+    fn in_flight(&self) -> u64 {
+        match self.outstanding() {
+            0 => 0,
+            n => u64::MAX >> (64 - n),
+        }
+    }
+
+    /// Frames that are on their way, as far as we know.
+    #[inline]
+    fn pipe(&self) -> u32 {
+        let gone = self.sacked | self.lost;
+        if gone == 0 { self.outstanding() } else { self.outstanding() - gone.count_ones() }
+    }
+
+    #[inline]
+    fn may_send(&self) -> bool {
+        self.outstanding() < self.peer_window.min(WINDOW as u32) && self.pipe() < self.window.size
+    }
+
+    /// When a frame will be taken for lost because nothing was heard.
+    pub(super) fn timer(&self, tuning: &Tuning) -> Option<Time> {
+        (self.outstanding() != 0).then(|| self.timeout.at(self.timer_from, tuning))
+    }
+
+    /// How long nothing new was acknowledged, though it was asked for again and again.
+    pub(super) fn stalled(&self, now: Time) -> u64 {
+        if self.outstanding() != 0 && self.timeout.expiries() > 5 { now.since(self.progress) } else { 0 }
+    }
+
+    /// Nothing was heard for too long: all that has not arrived is sent again.
+    pub(super) fn expire(&mut self, now: Time) {
+        self.timer_from = now;
+        if self.lost != 0 && self.pipe() == 0 {
+            // The last time-out's frames still wait for the adapter.
+            return;
+        }
+        self.timeout.expired();
+        self.window.timed_out();
+        self.lost = self.in_flight() & !self.sacked;
+        self.recovery = self.next;
+        self.recovering = true;
+        self.measuring = false;
+    }
+
+    /// Takes an acknowledgement. Answers whether it is news.
+    #[inline]
+    pub(super) fn acknowledge(&mut self, ack: u32, sack: u64, now: Time, tuning: &Tuning) -> bool {
+        let advance = ack.wrapping_sub(self.una);
+        if advance == 0 && sack == 0 {
+            return false;
+        }
+        if advance > self.outstanding() {
+            // Older than what we know, or of frames that were never sent.
+            return false;
+        }
+        if advance != 0 {
+            self.advance(advance, now, tuning);
+        }
+        if sack != 0 {
+            self.select(sack, tuning);
+        }
+        true
+    }
+
+    #[inline]
+    fn advance(&mut self, frames: u32, now: Time, tuning: &Tuning) {
+        if self.measuring && self.measured.wrapping_sub(self.una) < frames {
+            self.measuring = false;
+            self.timeout.measured(now.since(self.measured_from), tuning);
+        }
+        if self.sacked | self.lost != 0 {
+            for n in 0..frames {
+                self.saw(self.una.wrapping_add(n));
+            }
+            self.sacked = self.sacked.checked_shr(frames).unwrap_or(0);
+            self.lost = self.lost.checked_shr(frames).unwrap_or(0);
+        }
+        self.una = self.una.wrapping_add(frames);
+        self.timeout.progress();
+        self.timer_from = now;
+        self.progress = now;
+        if self.recovering && self.una.wrapping_sub(self.recovery) as i32 >= 0 {
+            self.recovering = false;
+        }
+        self.window.acknowledged(frames);
+    }
+
+    /// A frame is known to have arrived.
+    #[inline]
+    fn saw(&mut self, sequence: u32) {
+        let order = self.flights[sequence as usize % WINDOW].order;
+        if order.wrapping_sub(self.arrived) as i32 > 0 {
+            self.arrived = order;
+        }
+    }
+
+    /// Frames behind a gap have arrived. What was sent well before them, and has not, is lost.
+    #[cold]
+    fn select(&mut self, sack: u64, _tuning: &Tuning) {
+        let mut news = (sack << 1) & self.in_flight() & !self.sacked;
+        self.sacked |= news;
+        self.lost &= !self.sacked;
+        while news != 0 {
+            self.saw(self.una.wrapping_add(news.trailing_zeros()));
+            news &= news - 1;
+        }
+        let mut missing = self.in_flight() & !self.sacked & !self.lost;
+        let mut found = false;
+        while missing != 0 {
+            let n = missing.trailing_zeros();
+            missing &= missing - 1;
+            let order = self.flights[self.una.wrapping_add(n) as usize % WINDOW].order;
+            if self.arrived.wrapping_sub(order) as i32 >= REORDERING as i32 {
+                self.lost |= 1 << n;
+                found = true;
+            }
+        }
+        if found && !self.recovering {
+            self.recovering = true;
+            self.recovery = self.next;
+            self.window.lost();
+        }
+        self.measuring &= !found;
+    }
+}
+
+impl Endpoint {
+    /// Whether something can be sent.
+    #[inline]
+    pub(super) fn has_work(&self) -> bool {
+        self.receiver.owes_now()
+            || self.sender.lost != 0
+            || (self.sender.cursor.work != self.sends.tail() && self.sender.may_send())
+    }
+
+    /// Posts to the send queue of a connected interface.
+    #[inline]
+    pub(super) fn post<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        descriptor: Box<crate::Descriptor>,
+        out: &mut O,
+    ) {
+        let mut total = 0;
+        for segment in &descriptor.segments {
+            total += segment.len();
+        }
+        self.sends.push(SendWork { descriptor, total, references: 0, end: 0, stage: Stage::Waiting });
+        if core.full || !core.active.is_empty() {
+            self.enqueue(core);
+        } else {
+            self.pump(core, now, WINDOW as u32, out);
+        }
+    }
+
+    /// Sends what may be sent: `budget` frames at most, the rest has to wait for the next turn.
+    #[inline]
+    pub(super) fn pump<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, budget: u32, out: &mut O) {
+        let mut left = budget;
+        while left != 0 {
+            let sent = if self.sender.lost != 0 && self.sender.pipe() < self.sender.window.size {
+                self.send_again(core, now, out)
+            } else if self.sender.cursor.work != self.sends.tail() && self.sender.may_send() {
+                self.send_next(core, now, out)
+            } else {
+                break;
+            };
+            if !sent {
+                core.found_full(now);
+                self.enqueue(core);
+                return;
+            }
+            left -= 1;
+        }
+        if self.receiver.owes_now() {
+            self.send_ack(core, now, 0, out);
+        }
+        if left == 0 && self.has_work() {
+            self.enqueue(core);
+        }
+    }
+
+    /// Sends the next new frame; false when the adapter has no room.
+    #[inline]
+    fn send_next<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) -> bool {
+        let sender = &self.sender;
+        let mut flight = sender.cursor;
+        flight.order = sender.order.wrapping_add(1);
+        let Some(work) = self.sends.get(flight.work) else { return true };
+        let write = matches!(work.descriptor.operation, Operation::RdmaWrite(_));
+        let immediate = work.descriptor.immediate.is_some();
+        let room = sender.room - if write { 16 } else { 0 } - if immediate { 4 } else { 0 };
+        flight.len = (work.total - flight.offset).min(room);
+        let total = work.total;
+
+        let outstanding = sender.outstanding() + 1;
+        let limit = sender.peer_window.min(sender.window.size).min(WINDOW as u32);
+        let last_work = flight.work.wrapping_add(1) == self.sends.tail();
+        let mut flags = 0;
+        if last_work && flight.offset + flight.len == total {
+            flags |= data::DRY;
+        }
+        if outstanding >= limit && (sender.unasked + 1) * 4 >= limit {
+            flags |= data::NOW;
+        }
+        let sequence = sender.next;
+        let Some(next) = self.transmit(core, &mut flight, sequence, flags, out) else { return false };
+
+        let sender = &mut self.sender;
+        sender.unasked = if flags & data::NOW != 0 { 0 } else { sender.unasked + 1 };
+        sender.order = flight.order;
+        sender.flights[sequence as usize % WINDOW] = flight;
+        if sequence == sender.una {
+            sender.timer_from = now;
+            sender.progress = now;
+        }
+        sender.next = sequence.wrapping_add(1);
+        if !sender.measuring {
+            sender.measuring = true;
+            sender.measured = sequence;
+            sender.measured_from = now;
+        }
+        let cursor = &mut sender.cursor;
+        if flight.offset + flight.len == total {
+            cursor.work = flight.work.wrapping_add(1);
+            cursor.offset = 0;
+            cursor.place = Place::default();
+            if !write || immediate {
+                cursor.message = cursor.message.wrapping_add(1);
+            }
+            let end = sender.next;
+            if let Some(work) = self.sends.get_mut(flight.work) {
+                work.stage = Stage::Sent;
+                work.end = end;
+            }
+        } else {
+            cursor.offset += flight.len;
+            cursor.place = next;
+        }
+        let at = self.sender.timeout.at(self.sender.timer_from, &core.config.tuning);
+        self.wake(core, at);
+        true
+    }
+
+    /// Sends the first frame that was lost once more; false when the adapter has no room.
+    #[cold]
+    fn send_again<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) -> bool {
+        let n = self.sender.lost.trailing_zeros();
+        let sequence = self.sender.una.wrapping_add(n);
+        let mut flight = self.sender.flights[sequence as usize % WINDOW];
+        flight.order = self.sender.order.wrapping_add(1);
+        if self.transmit(core, &mut flight, sequence, data::NOW, out).is_none() {
+            return false;
+        }
+        let sender = &mut self.sender;
+        sender.order = flight.order;
+        sender.flights[sequence as usize % WINDOW] = flight;
+        sender.lost &= !(1 << n);
+        // An answer could be to either copy (Karn).
+        sender.measuring = false;
+        if n == 0 {
+            sender.timer_from = now;
+        }
+        let at = sender.timeout.at(sender.timer_from, &core.config.tuning);
+        self.wake(core, at);
+        true
+    }
+
+    /// Offers a frame to the adapter. `flight.len` is what the frame has room for, and becomes what it got.
+    /// Answers where the payload of the next frame begins; none when there is no room.
+    #[inline]
+    fn transmit<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        flight: &mut Flight,
+        sequence: u32,
+        mut flags: u16,
+        out: &mut O,
+    ) -> Option<Place> {
+        let token = self.token(flight.work);
+        let work = self.sends.get_mut(flight.work)?;
+        let segments = &work.descriptor.segments[..];
+        let mut parts_room;
+        let mut single;
+        let mut next = flight.place;
+        let parts: &[PayloadPart<'_>] = match segments.get(flight.place.segment as usize) {
+            Some(segment) if segment.len() - flight.place.within >= flight.len && flight.len != 0 => {
+                single = PayloadPart {
+                    region: segment.region(),
+                    offset: segment.offset() + flight.place.within as usize,
+                    len: flight.len as usize,
+                };
+                next.within += flight.len;
+                std::slice::from_mut(&mut single)
+            }
+            Some(segment) if flight.len != 0 => {
+                let empty = PayloadPart { region: segment.region(), offset: 0, len: 0 };
+                parts_room = [empty; MAX_PARTS];
+                let limit = core.config.max_segments.min(MAX_PARTS);
+                let count = gather(segments, &mut next, &mut flight.len, &mut parts_room[..limit]);
+                &parts_room[..count]
+            }
+            _ => &[],
+        };
+
+        let mut extensions = Extensions::default();
+        if flight.offset + flight.len == work.total {
+            flags |= data::LAST;
+            if let Some(immediate) = work.descriptor.immediate {
+                flags |= data::IMMEDIATE;
+                extensions.immediate = immediate;
+            }
+        } else {
+            flags &= !data::DRY;
+        }
+        if let Operation::RdmaWrite(remote) = work.descriptor.operation {
+            flags |= data::WRITE;
+            extensions.remote =
+                Remote { address: remote.address, handle: remote.handle.0, total: work.total };
+        }
+        if self.integrity {
+            flags |= data::CRC;
+        }
+        if self.receiver.has_gap() {
+            let room = self.sender.room as usize + FIXED - ETHERNET + if self.integrity { 4 } else { 0 };
+            let taken = FIXED - ETHERNET + data::extension_bytes(flags) + flight.len as usize;
+            if taken + 8 <= room {
+                flags |= data::SACK;
+                extensions.sack = self.receiver.selective();
+            }
+        }
+        let fixed = Fixed {
+            flags,
+            slot: 0,
+            payload: flight.len as u16,
+            window: core.share,
+            identity: 0,
+            sequence,
+            ack: self.receiver.next,
+            message: flight.message,
+            offset: flight.offset,
+        };
+        fixed.put(&mut self.header, data::DATA);
+        let len =
+            if data::extension_bytes(flags) == 0 { FIXED } else { extensions.put(&mut self.header, flags) };
+        if self.integrity {
+            let check = crc::of_parts(&self.header[..len], parts);
+            put_u32(&mut self.header, len - 4, check);
+        }
+        match out.transmit(&self.header[..len], parts, token) {
+            Sent::Full => return None,
+            Sent::Copied => {}
+            Sent::Referenced => work.references += 1,
+        }
+        self.receiver.acknowledged(flags & data::SACK != 0);
+        Some(next)
+    }
+
+    /// Sends an acknowledgement alone; when the adapter has no room it is owed still.
+    #[cold]
+    pub(super) fn send_ack<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        mut flags: u16,
+        out: &mut O,
+    ) {
+        if core.full {
+            return self.enqueue(core);
+        }
+        let mut extensions = Extensions::default();
+        if self.receiver.has_gap() {
+            flags |= data::SACK;
+            extensions.sack = self.receiver.selective();
+        }
+        if self.integrity {
+            flags |= data::CRC;
+        }
+        let fixed = Fixed {
+            flags,
+            slot: 0,
+            payload: 0,
+            window: core.share,
+            identity: 0,
+            sequence: self.sender.next,
+            ack: self.receiver.next,
+            message: 0,
+            offset: 0,
+        };
+        fixed.put(&mut self.header, data::ACK);
+        let len = extensions.put(&mut self.header, flags);
+        if self.integrity {
+            let check = crc::of_parts(&self.header[..len], &[]);
+            put_u32(&mut self.header, len - 4, check);
+        }
+        if out.transmit(&self.header[..len], &[], NO_MEMORY) == Sent::Full {
+            core.found_full(now);
+            self.enqueue(core);
+        } else {
+            self.receiver.acknowledged(true);
+        }
+    }
+}
+
+/// Collects the parts of a frame from `next` on, `len` bytes or as many as fit into `parts`.
+fn gather<'a>(
+    segments: &'a [Segment],
+    next: &mut Place,
+    len: &mut u32,
+    parts: &mut [PayloadPart<'a>],
+) -> usize {
+    let mut count = 0;
+    let mut got = 0;
+    while let Some(segment) = segments.get(next.segment as usize) {
+        let here = (segment.len() - next.within).min(*len - got);
+        if here != 0 {
+            let Some(part) = parts.get_mut(count) else { break };
+            *part = PayloadPart {
+                region: segment.region(),
+                offset: segment.offset() + next.within as usize,
+                len: here as usize,
+            };
+            count += 1;
+            got += here;
+            next.within += here;
+        }
+        if got == *len {
+            break;
+        }
+        next.segment += 1;
+        next.within = 0;
+    }
+    *len = got;
+    count
+}
+
+#[cfg(test)]
+impl Sender {
+    pub(super) fn is_idle(&self) -> bool {
+        self.outstanding() == 0 && self.lost == 0 && self.sacked == 0
+    }
+}
