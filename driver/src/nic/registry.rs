@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use super::{Nic, NicConfig, e1000};
+use super::{Nic, NicConfig, e1000, virtio};
 use crate::pci::PciDevice;
 use crate::{Error, Result};
 
 type Constructor = fn(Arc<dyn PciDevice>, &NicConfig) -> Result<Box<dyn Nic>>;
 
 /// Name, (vendor, device) ids, constructor. A new driver is one more line.
-const DRIVERS: &[(&str, &[(u16, u16)], Constructor)] = &[("e1000", e1000::IDS, e1000::open)];
+const DRIVERS: &[(&str, &[(u16, u16)], Constructor)] =
+    &[("e1000", e1000::IDS, e1000::open), ("virtio", virtio::IDS, virtio::open)];
 
 /// Brings up a network adapter.
 ///
