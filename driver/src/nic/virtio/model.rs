@@ -365,7 +365,7 @@ impl Model for Device {
             }
             (0x20..0x38, 4) => {
                 let address = &mut self.queues[queue].addresses[(offset - 0x20) as usize / 8];
-                *address = if offset % 8 == 0 {
+                *address = if offset.is_multiple_of(8) {
                     *address & !0xffff_ffff | value
                 } else {
                     *address & 0xffff_ffff | value << 32
