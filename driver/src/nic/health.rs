@@ -35,7 +35,13 @@ impl Health {
         self.error(fault)
     }
 
-    /// After a reset.
+    /// A reset begins: should it not come to its end, for whatever reason, the device is not used.
+    pub(super) fn resetting(&mut self) {
+        let unfinished = || DeviceFault::Layout("a reset of the device did not come to its end".to_owned());
+        self.fault.get_or_insert_with(unfinished);
+    }
+
+    /// It came to its end.
     pub(super) fn recovered(&mut self) {
         self.fault = None;
     }

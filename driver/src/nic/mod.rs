@@ -6,6 +6,7 @@ mod frame;
 mod health;
 mod order;
 mod registry;
+mod virtio;
 
 #[cfg(test)]
 mod testing;

@@ -229,6 +229,7 @@ impl Nic for E1000 {
 
     fn reset(&mut self) -> Result<()> {
         self.count_by_registers();
+        self.health.resetting();
         // A device that no longer answers its registers can still come back by a reset of the function.
         let quiet = self.quiesce();
         self.device.reset()?;
