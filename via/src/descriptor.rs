@@ -1,0 +1,168 @@
+//! Descriptors: what a virtual interface is told to do, and what became of it.
+
+use crate::MemoryRegion;
+
+/// A part of a registered region. It keeps the region registered.
+#[derive(Debug, Clone)]
+pub struct Segment {
+    region: MemoryRegion,
+    offset: usize,
+    len: u32,
+}
+
+impl Segment {
+    /// The range was checked by the region.
+    pub(crate) fn new(region: MemoryRegion, offset: usize, len: u32) -> Self {
+        Self { region, offset, len }
+    }
+
+    /// The region.
+    pub fn region(&self) -> &MemoryRegion {
+        &self.region
+    }
+
+    /// Where it starts in the region, bytes.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether it names no byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+/// Memory at the other end, as its owner named it ([`MemoryRegion::remote`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteMemory {
+    /// Virtual address in the owner's process.
+    pub address: u64,
+    /// The region's handle there.
+    pub handle: crate::MemoryHandle,
+}
+
+/// What a descriptor of a send queue does. Those of a receive queue receive, whatever this says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Operation {
+    /// A message into the peer's next posted receive.
+    #[default]
+    Send,
+    /// Bytes into the peer's memory. The peer's receive queue is not touched unless there is immediate data.
+    RdmaWrite(RemoteMemory),
+}
+
+bitflags::bitflags! {
+    /// What became of a descriptor; the bits are those of VIPL's status word.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct Status: u32 {
+        /// Completed, well or not.
+        const DONE = 0x1;
+        /// The descriptor itself cannot be right.
+        const FORMAT_ERROR = 0x2;
+        /// A segment names memory that may not be used so.
+        const PROTECTION_ERROR = 0x4;
+        /// Longer than the receive, or than the maximum transfer size.
+        const LENGTH_ERROR = 0x8;
+        /// Part of the data went.
+        const PARTIAL_ERROR = 0x10;
+        /// Given back unused, since the interface was disconnected or broke.
+        const FLUSHED = 0x20;
+        /// The connection was lost while this was under way.
+        const TRANSPORT_ERROR = 0x40;
+        /// The peer refused the RDMA transfer: handle, tag, rights or bounds.
+        const RDMA_PROTECTION_ERROR = 0x80;
+        /// The peer could not receive it.
+        const REMOTE_DESCRIPTOR_ERROR = 0x100;
+        /// On a receive: an RDMA write with immediate data used it.
+        const REMOTE_RDMA_WRITE = 0x30000;
+        /// Immediate data came with it.
+        const IMMEDIATE = 0x80000;
+    }
+}
+
+impl Status {
+    /// All bits that tell of an error.
+    pub const ERRORS: Self = Self::from_bits_retain(0x1fe);
+
+    /// Whether it completed without error.
+    pub fn is_success(self) -> bool {
+        self.contains(Self::DONE) && !self.intersects(Self::ERRORS)
+    }
+}
+
+/// One piece of work for a virtual interface.
+///
+/// It is boxed and moves: from the caller to the work queue when it is posted, and back with its completion. So
+/// it cannot be changed while the NIC works on it, and a program that posts it again allocates nothing.
+#[derive(Debug, Default)]
+pub struct Descriptor {
+    /// What to do (send queues).
+    pub operation: Operation,
+    /// The memory to gather from or scatter to, in order.
+    pub segments: Vec<Segment>,
+    /// To send: 32 bits for the peer's completion. After a receive: what came, or `None`.
+    pub immediate: Option<u32>,
+    /// The caller's word; not looked at.
+    pub context: u64,
+    pub(crate) status: Status,
+    pub(crate) length: u32,
+}
+
+impl Descriptor {
+    /// A send of these segments, or a receive into them.
+    pub fn new(segments: Vec<Segment>) -> Box<Self> {
+        Box::new(Self { segments, ..Self::default() })
+    }
+
+    /// An RDMA write of these segments.
+    pub fn rdma_write(segments: Vec<Segment>, to: RemoteMemory) -> Box<Self> {
+        Box::new(Self { operation: Operation::RdmaWrite(to), segments, ..Self::default() })
+    }
+
+    /// What became of it.
+    pub fn status(&self) -> Status {
+        self.status
+    }
+
+    /// Bytes transferred, once it completed without error.
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Bytes that its segments name.
+    pub fn segment_bytes(&self) -> u64 {
+        self.segments.iter().map(|s| u64::from(s.len())).sum()
+    }
+}
+
+/// Names a virtual interface of a NIC: a slot, and how often it was used before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ViId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// One of the two work queues of a virtual interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum WorkQueue {
+    /// Sends and RDMA.
+    Send,
+    /// Receives.
+    Receive,
+}
+
+/// A descriptor that the NIC has finished with.
+#[derive(Debug)]
+pub struct Completion {
+    /// The interface that it was posted to.
+    pub vi: ViId,
+    /// And the queue.
+    pub queue: WorkQueue,
+    /// The descriptor, with its [`Descriptor::status`].
+    pub descriptor: Box<Descriptor>,
+}

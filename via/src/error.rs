@@ -1,0 +1,131 @@
+//! Errors of the VI layer, by the names of the VI Architecture where it has one.
+
+use crate::{EndpointClass, MemoryHandle, ReliabilityLevel, ViState};
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What went wrong.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The adapter or the way to it.
+    #[error(transparent)]
+    Driver(#[from] uvia_driver::Error),
+    /// An argument cannot be used (VIP_INVALID_PARAMETER).
+    #[error("{0}")]
+    Parameter(String),
+    /// A limit of the NIC is reached (VIP_ERROR_RESOURCE).
+    #[error("{what}: the limit of {limit} is reached")]
+    Resource {
+        /// Of what there is no more.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The queue holds as many descriptors as it was created for; reap completions and post again.
+    #[error("the work queue is full ({depth} descriptors posted); reap completions first")]
+    QueueFull {
+        /// The queue's depth.
+        depth: usize,
+    },
+    /// The operation is not allowed in this state (VIP_INVALID_STATE).
+    #[error("not possible for a virtual interface in state {0:?}")]
+    State(ViState),
+    /// Memory under another tag, of another NIC, or without the right (VIP_INVALID_PTAG, protection error).
+    #[error("memory {handle:?}: {why}")]
+    Protection {
+        /// The region.
+        handle: MemoryHandle,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// A message over the interface's maximum transfer size (VIP_INVALID_MTU).
+    #[error("{length} bytes are over the interface's maximum transfer size of {limit}")]
+    TooLong {
+        /// Bytes asked for.
+        length: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// The reliability level is not offered, or not that of the other end (VIP_INVALID_RELIABILITY_LEVEL).
+    #[error("reliability level {0:?} does not match or is not offered by this NIC")]
+    ReliabilityLevel(ReliabilityLevel),
+    /// The endpoint class cannot be given, and there is no silent fallback.
+    #[error("endpoint class {class:?} is not available: {why}")]
+    ClassUnavailable {
+        /// What was asked for.
+        class: EndpointClass,
+        /// Why not.
+        why: String,
+    },
+    /// The other end did not answer in time (VIP_TIMEOUT).
+    #[error("{what}: no answer within {millis} ms; is the other end running, and its link up?")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        millis: u64,
+    },
+    /// The other end refused the connection (VIP_REJECT).
+    #[error("the other end rejected the connection")]
+    Rejected {
+        /// What it said with it.
+        private_data: Vec<u8>,
+    },
+    /// Nobody waits at that discriminator (VIP_NO_MATCH).
+    #[error("nobody waits for connections to {0:?} there")]
+    NoMatch(String),
+    /// The other end offers another maximum transfer size (VIP_INVALID_MTU).
+    #[error("the maximum transfer sizes differ: {local} here, {remote} there")]
+    TransferSizeMismatch {
+        /// Ours.
+        local: u32,
+        /// Theirs.
+        remote: u32,
+    },
+    /// No host of that name was found (VIP_ERROR_NAMESERVICE).
+    #[error("no host named {name:?} answered within {millis} ms, and the hosts file has none")]
+    UnknownHost {
+        /// The name.
+        name: String,
+        /// How long was asked for.
+        millis: u64,
+    },
+    /// The connection broke.
+    #[error("the connection was lost: {0}")]
+    Lost(ConnectionLoss),
+    /// Something still uses the object.
+    #[error("{0} is still in use")]
+    InUse(&'static str),
+}
+
+/// Why a connection is no more; both ends can read it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionLoss {
+    /// The other end disconnected.
+    #[error("the peer disconnected")]
+    PeerDisconnected,
+    /// The other end was not heard for the time-out.
+    #[error("the peer was not heard any more (died, or its link is down)")]
+    PeerSilent,
+    /// A message arrived and no receive was posted, at this end.
+    #[error("a message arrived here and no receive was posted")]
+    ReceiveQueueEmpty,
+    /// A message arrived and no receive was posted, at the other end.
+    #[error("the peer had no receive posted")]
+    PeerReceiveQueueEmpty,
+    /// A message was longer than the receive posted for it.
+    #[error("a message was longer than the receive posted for it")]
+    Length,
+    /// An RDMA transfer named memory that it may not touch.
+    #[error("an RDMA transfer was refused: wrong handle, tag, rights or bounds")]
+    RdmaProtection,
+    /// The peer broke the protocol.
+    #[error("the peer broke the protocol")]
+    Protocol,
+    /// The adapter failed.
+    #[error("the adapter failed")]
+    Adapter,
+}

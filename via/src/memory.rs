@@ -1,0 +1,330 @@
+//! Registered memory: what descriptors name, and what a peer may be given the right to touch.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use uvia_driver::dma::{DmaDomain, DmaMemory, DmaRegion, DmaSegment, Rights, copy};
+use uvia_driver::nic::RxFrame;
+
+use crate::{Error, RemoteMemory, Result, Segment};
+
+/// Groups memory and virtual interfaces of one NIC: an interface uses memory of its own tag only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ProtectionTag {
+    /// The NIC that made it, unique in this process.
+    pub(crate) nic: u64,
+    pub(crate) id: u32,
+}
+
+/// Names a registered region to a peer. Never 0 and never all ones; a handle of memory that is no longer
+/// registered stays invalid until its slot has been used 4096 times more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MemoryHandle(pub u32);
+
+/// What a region is registered with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryAttributes {
+    /// Interfaces of this tag may use it.
+    pub tag: ProtectionTag,
+    /// Whether a peer may write it.
+    pub rdma_write: bool,
+    /// Whether a peer may read it.
+    pub rdma_read: bool,
+}
+
+impl MemoryAttributes {
+    /// Local use only.
+    pub fn local(tag: ProtectionTag) -> Self {
+        Self { tag, rdma_write: false, rdma_read: false }
+    }
+
+    /// A peer may write it.
+    pub fn remote_write(tag: ProtectionTag) -> Self {
+        Self { tag, rdma_write: true, rdma_read: false }
+    }
+}
+
+enum Backing {
+    Owned(DmaMemory),
+    Caller(DmaRegion),
+}
+
+struct Inner {
+    backing: Backing,
+    handle: MemoryHandle,
+    attributes: MemoryAttributes,
+    /// Returns the handle's slot when the last user is gone.
+    retired: Arc<crossbeam::queue::SegQueue<u32>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.retired.push(self.handle.0);
+    }
+}
+
+/// Registered memory: pinned, mapped for the adapter to fetch from, and named by a handle. Clones share it; it
+/// is unregistered when the last clone and the last posted descriptor that uses it are gone.
+///
+/// A peer may write it while we read it, where its attributes allow. So the bytes are read and written by
+/// copying ([`MemoryRegion::read`], [`MemoryRegion::write`]) and not by reference.
+#[derive(Clone)]
+pub struct MemoryRegion(Arc<Inner>);
+
+impl MemoryRegion {
+    /// First byte in this process. Whoever follows it keeps to volatile or atomic access, within [`Self::len`].
+    #[inline]
+    pub fn as_ptr(&self) -> *mut u8 {
+        match &self.0.backing {
+            Backing::Owned(memory) => memory.as_ptr(),
+            Backing::Caller(region) => region.as_ptr(),
+        }
+    }
+
+    /// Bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match &self.0.backing {
+            Backing::Owned(memory) => memory.len(),
+            Backing::Caller(region) => region.len(),
+        }
+    }
+
+    /// Always false: nothing empty can be registered.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its name for peers.
+    pub fn handle(&self) -> MemoryHandle {
+        self.0.handle
+    }
+
+    /// What it was registered with.
+    pub fn attributes(&self) -> &MemoryAttributes {
+        &self.0.attributes
+    }
+
+    /// A part of it, for a descriptor.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the range lies beyond the region.
+    pub fn segment(&self, range: Range<usize>) -> Result<Segment> {
+        let len = self.check(&range)?;
+        Ok(Segment::new(self.clone(), range.start, len))
+    }
+
+    /// All of it, for a descriptor; the first 4 GiB less one byte if it is larger.
+    pub fn whole(&self) -> Segment {
+        Segment::new(self.clone(), 0, u32::try_from(self.len()).unwrap_or(u32::MAX))
+    }
+
+    /// How a peer names the byte at `offset` in an RDMA transfer.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the offset lies beyond the region.
+    pub fn remote(&self, offset: usize) -> Result<RemoteMemory> {
+        self.check(&(offset..offset))?;
+        Ok(RemoteMemory { address: self.as_ptr() as u64 + offset as u64, handle: self.handle() })
+    }
+
+    /// Copies bytes out, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the range lies beyond the region.
+    pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
+        self.check(&(offset..offset.saturating_add(into.len())))?;
+        // SAFETY: the range was checked, registered memory stays mapped while `self` lives (it is ours, or its
+        // owner vouched for that), and `into` cannot overlap memory that is never referenced.
+        unsafe { copy::copy(self.as_ptr().add(offset), into.as_mut_ptr(), into.len()) };
+        Ok(())
+    }
+
+    /// Copies bytes in, from `offset` on.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the range lies beyond the region.
+    pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check(&(offset..offset.saturating_add(from.len())))?;
+        // SAFETY: as for `read`.
+        unsafe { copy::copy(from.as_ptr(), self.as_ptr().add(offset), from.len()) };
+        Ok(())
+    }
+
+    /// Whether an RDMA write of `len` bytes at a peer's `address` may touch this, and at which offset.
+    pub(crate) fn remote_offset(&self, address: u64, len: usize) -> Option<usize> {
+        let offset = usize::try_from(address.checked_sub(self.as_ptr() as u64)?).ok()?;
+        (offset <= self.len() && self.len() - offset >= len).then_some(offset)
+    }
+
+    /// Puts `len` bytes of a frame at `offset`; false, and nothing written, when either range is out of bounds.
+    #[inline]
+    #[must_use]
+    pub(crate) fn place(&self, offset: usize, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
+        if offset > self.len() || self.len() - offset < len {
+            return false;
+        }
+        // SAFETY: the target was checked to lie within the region, which lives as long as `self`; frames lie
+        // in receive buffers, which are never registered.
+        unsafe { frame.copy_to(from, self.as_ptr().add(offset), len) }
+    }
+
+    /// The part for the adapter to fetch. The segment's bounds were checked when it was made.
+    #[inline]
+    pub(crate) fn dma(&self, range: Range<usize>) -> Result<DmaSegment> {
+        match &self.0.backing {
+            Backing::Owned(memory) => Ok(memory.segment(range)?),
+            Backing::Caller(region) => Ok(region.segment(range)?),
+        }
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<u32> {
+        match u32::try_from(range.end.wrapping_sub(range.start)) {
+            Ok(len) if range.start <= range.end && range.end <= self.len() => Ok(len),
+            _ => Err(Error::Parameter(format!(
+                "bytes {range:?} do not lie within the region's {} bytes",
+                self.len()
+            ))),
+        }
+    }
+}
+
+impl std::fmt::Debug for MemoryRegion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MemoryRegion").field("handle", &self.handle()).field("len", &self.len()).finish()
+    }
+}
+
+/// The registered regions of one NIC, by handle.
+pub(crate) struct RegionTable {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    retired: Arc<crossbeam::queue::SegQueue<u32>>,
+}
+
+struct Slot {
+    generation: u32,
+    region: Weak<Inner>,
+}
+
+/// Low bits of a handle: the slot, plus one, so that no handle is 0.
+const SLOT_BITS: u32 = 20;
+/// Most regions of a NIC. Two short of what the bits hold: slot + 1 is never all ones, so no handle is either.
+pub(crate) const MAX_REGIONS: usize = (1 << SLOT_BITS) - 2;
+
+impl RegionTable {
+    pub(crate) fn new() -> Self {
+        Self { slots: Vec::new(), free: Vec::new(), retired: Arc::default() }
+    }
+
+    /// Allocates and registers memory of the table's own.
+    pub(crate) fn allocate(
+        &mut self,
+        domain: Arc<dyn DmaDomain>,
+        len: usize,
+        attributes: MemoryAttributes,
+    ) -> Result<MemoryRegion> {
+        if len == 0 {
+            return Err(Error::Parameter("a region of 0 bytes cannot be registered".to_owned()));
+        }
+        // Read-only: the adapter fetches from registered memory and stores into its receive ring alone.
+        let memory = DmaMemory::allocate(domain, len, Rights::READ)?;
+        self.insert(Backing::Owned(memory), attributes)
+    }
+
+    /// Registers a caller's memory.
+    ///
+    /// # Safety
+    /// As [`DmaRegion::register`]; peers may write it too where the attributes allow.
+    pub(crate) unsafe fn register(
+        &mut self,
+        domain: Arc<dyn DmaDomain>,
+        address: *mut u8,
+        len: usize,
+        attributes: MemoryAttributes,
+    ) -> Result<MemoryRegion> {
+        // SAFETY: the caller's promise is the same.
+        let region = unsafe { DmaRegion::register(domain, address, len, Rights::READ)? };
+        self.insert(Backing::Caller(region), attributes)
+    }
+
+    fn insert(&mut self, backing: Backing, attributes: MemoryAttributes) -> Result<MemoryRegion> {
+        while let Some(handle) = self.retired.pop() {
+            let slot = (handle & ((1 << SLOT_BITS) - 1)) - 1;
+            if let Some(entry) = self.slots.get_mut(slot as usize) {
+                entry.generation = (entry.generation + 1) & (u32::MAX >> SLOT_BITS);
+                self.free.push(slot);
+            }
+        }
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None if self.slots.len() < MAX_REGIONS => {
+                self.slots.push(Slot { generation: 0, region: Weak::new() });
+                self.slots.len() as u32 - 1
+            }
+            None => return Err(Error::Resource { what: "registered regions", limit: MAX_REGIONS }),
+        };
+        let entry = &mut self.slots[slot as usize];
+        let handle = MemoryHandle(entry.generation << SLOT_BITS | (slot + 1));
+        let inner = Arc::new(Inner { backing, handle, attributes, retired: self.retired.clone() });
+        entry.region = Arc::downgrade(&inner);
+        Ok(MemoryRegion(inner))
+    }
+
+    /// The region of that handle, if it is registered.
+    pub(crate) fn get(&self, handle: MemoryHandle) -> Option<MemoryRegion> {
+        let slot = (handle.0 & ((1 << SLOT_BITS) - 1)).checked_sub(1)?;
+        let entry = self.slots.get(slot as usize)?;
+        if entry.generation != handle.0 >> SLOT_BITS {
+            return None;
+        }
+        entry.region.upgrade().map(MemoryRegion)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use uvia_driver::dma::IdentityDomain;
+
+    const TAG: ProtectionTag = ProtectionTag { nic: 1, id: 1 };
+
+    #[test]
+    fn handles_go_stale_when_the_last_user_is_gone() {
+        let domain = Arc::new(IdentityDomain::default());
+        let mut table = RegionTable::new();
+        let region = table.allocate(domain.clone(), 100, MemoryAttributes::local(TAG)).unwrap();
+        let handle = region.handle();
+        assert!(handle.0 != 0 && handle.0 != u32::MAX);
+        let segment = region.segment(0..10).unwrap();
+        drop(region);
+        assert!(table.get(handle).is_some(), "a descriptor's segment keeps it registered");
+        drop(segment);
+        assert!(table.get(handle).is_none());
+        assert_eq!(domain.mapped(), 0);
+        let next = table.allocate(domain, 100, MemoryAttributes::local(TAG)).unwrap();
+        assert_ne!(next.handle(), handle);
+        assert!(table.get(handle).is_none() && table.get(next.handle()).is_some());
+        for forged in [0, u32::MAX, handle.0 + 1] {
+            assert!(table.get(MemoryHandle(forged)).is_none());
+        }
+    }
+
+    #[test]
+    fn bounds_are_checked_for_every_way_in() {
+        let mut table = RegionTable::new();
+        let domain = Arc::new(IdentityDomain::default());
+        let region = table.allocate(domain, 4096, MemoryAttributes::local(TAG)).unwrap();
+        assert!(region.segment(0..4096).is_ok() && region.segment(4096..4096).is_ok());
+        let (from, to) = (3, 2);
+        for range in [0..4097, from..to, usize::MAX - 1..usize::MAX, 0..usize::MAX] {
+            assert!(region.segment(range).is_err());
+        }
+        assert!(region.write(4090, &[0; 7]).is_err() && region.read(usize::MAX, &mut [0; 2]).is_err());
+        let base = region.as_ptr() as u64;
+        assert_eq!(region.remote_offset(base + 4096, 0), Some(4096));
+        for (address, len) in [(base, 4097), (base - 1, 1), (base + 4097, 0), (u64::MAX, 2), (0, 0)] {
+            assert_eq!(region.remote_offset(address, len), None);
+        }
+    }
+}
