@@ -1,6 +1,7 @@
 //! PCI functions reached from user space.
 
 mod address;
+pub mod bind;
 pub mod config;
 mod device;
 #[cfg(test)]

@@ -22,4 +22,5 @@ mod info;
 mod ioctl;
 
 pub use device::KernelDevice;
+pub(super) use diagnosis::{blockers, holders};
 pub use domain::KernelDomain;

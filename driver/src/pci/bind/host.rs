@@ -1,0 +1,67 @@
+//! Who carries changes out.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// The machine that is changed; tests put one of their own in its place.
+pub trait Host {
+    /// Writes to a file of the kernel, in one piece.
+    fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+
+    /// Loads a kernel module, by name or alias.
+    fn load_module(&self, name: &str) -> io::Result<()>;
+
+    /// Whether the module is built in, loaded or can be loaded, as far as can be told.
+    fn has_module(&self, name: &str) -> bool;
+
+    /// Whether we may change drivers.
+    fn is_privileged(&self) -> bool;
+}
+
+/// The running kernel.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Linux;
+
+impl Host for Linux {
+    fn write(&self, path: &Path, text: &str) -> io::Result<()> {
+        fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn load_module(&self, name: &str) -> io::Result<()> {
+        // Users' PATH often lacks the folders of system programs.
+        let path = std::env::var("PATH").unwrap_or_default();
+        let output = Command::new("modprobe")
+            .arg(name)
+            .env("PATH", format!("{path}:/usr/sbin:/sbin:/usr/bin:/bin"))
+            .stdin(Stdio::null())
+            .output()
+            .map_err(|e| io::Error::new(e.kind(), format!("modprobe: {e}")))?;
+        if output.status.success() {
+            return Ok(());
+        }
+        let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        Err(io::Error::other(if said.is_empty() { format!("modprobe: {}", output.status) } else { said }))
+    }
+
+    fn has_module(&self, name: &str) -> bool {
+        let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else { return true };
+        let modules = Path::new("/lib/modules").join(release.trim());
+        // Where there are no lists, modprobe will have the last word.
+        let lists =
+            ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(modules.join(list)).ok());
+        let same = |c: char| if c == '_' { '-' } else { c };
+        let wanted: String = name.chars().map(same).collect();
+        let names_it = |line: &str| {
+            let file = line.split(':').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
+            file.split(".ko").next().unwrap_or_default().chars().map(same).eq(wanted.chars())
+        };
+        lists.iter().all(Option::is_none) || lists.iter().flatten().any(|list| list.lines().any(names_it))
+    }
+
+    fn is_privileged(&self) -> bool {
+        // SAFETY: takes nothing, changes nothing, cannot fail.
+        unsafe { libc::geteuid() == 0 }
+    }
+}
