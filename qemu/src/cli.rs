@@ -8,13 +8,15 @@ use std::time::Duration;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use crate::command;
 use crate::host::signals;
 use crate::nic::NicKind;
 use crate::settings::{Accel, Settings};
+use crate::{command, main_job};
 
 const EXAMPLES: &str = "\
 Examples:
+  qemu/run                              two guests move a file; then how fast messages are
+  qemu/run --nic virtio --file /boot/initrd.img
   qemu/run --nic e1000 -- uvia-bind status
   qemu/run --nic e1000,virtio -- sh -c 'uvia-perf raw lat --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 64'
   qemu/run --no-attach -- ip link
@@ -28,7 +30,7 @@ back to back. With --guests N each guest has one NIC, UVIA_NIC_A, and all are on
 Exit status: COMMAND's; 128 + the signal that ended it; 124 if --timeout is over; 125 if the launcher failed.
 Of several guests, that of the first one, by number, whose status is not 0.";
 
-/// Runs a command in a QEMU guest whose NICs are driven from user space.
+/// Runs a command in a QEMU guest whose NICs are driven from user space; without one, the main job.
 #[derive(Debug, Parser)]
 #[command(name = "qemu/run", version, after_help = EXAMPLES)]
 struct Cli {
@@ -36,9 +38,9 @@ struct Cli {
     /// virtio, virtio-packed, vmxnet3
     #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', default_value = "e1000")]
     nic: Vec<NicKind>,
-    /// How many guests; COMMAND runs in each, and its lines are prefixed with the guest's number
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    guests: usize,
+    /// How many guests [default: 1]; COMMAND runs in each, and its lines are prefixed with the guest's number
+    #[arg(long, value_name = "N")]
+    guests: Option<usize>,
     /// Give the NICs to vfio-pci before COMMAND starts (the default)
     #[arg(long, overrides_with = "no_attach")]
     attach: bool,
@@ -88,7 +90,11 @@ struct Cli {
     /// Where what is fetched is kept, instead of vm/ in Cargo's target folder
     #[arg(long, value_name = "DIR", env = "UVIA_VM_CACHE")]
     cache: Option<PathBuf>,
-    /// The command and its arguments
+    /// Without COMMAND: the file that the guests move, instead of their kernel's image
+    #[arg(long, value_name = "PATH", conflicts_with = "command")]
+    file: Option<PathBuf>,
+    /// The command and its arguments; without one, two guests move a file over virtual interfaces, and a
+    /// table of latencies is printed
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -118,7 +124,7 @@ fn run(cli: Cli) -> crate::Result<u8> {
     let limit = Duration::try_from_secs_f64(cli.timeout)
         .map_err(|error| crate::Error::Usage(format!("--timeout {}: {error}", cli.timeout)))?;
     let settings = Settings {
-        guests: cli.guests,
+        guests: cli.guests.unwrap_or(1),
         nics: cli.nic,
         attach: cli.attach || !cli.no_attach,
         vcpus: cli.vcpus,
@@ -136,8 +142,17 @@ fn run(cli: Cli) -> crate::Result<u8> {
         tools: None,
         keep_log: cli.keep_log,
         verbose: true,
+        ..Settings::default()
     };
-    command::run(&settings, &cli.command, limit)
+    if !cli.command.is_empty() {
+        return command::run(&settings, &cli.command, limit);
+    }
+    if cli.guests.is_some_and(|guests| guests != 2) || cli.no_attach {
+        return Err(crate::Error::Usage(
+            "without a COMMAND after --, two guests move a file: leave --guests and --no-attach out".into(),
+        ));
+    }
+    main_job::run(&settings, cli.file.as_deref(), limit)
 }
 
 #[cfg(test)]

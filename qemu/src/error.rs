@@ -123,7 +123,7 @@ impl Error {
     /// The exit status that the launcher ends with because of this error.
     pub fn status(&self) -> u8 {
         match self {
-            Error::TimedOut { .. } => 124,
+            Error::TimedOut { .. } | Error::BootTimeout { .. } => 124,
             _ => 125,
         }
     }

@@ -14,6 +14,7 @@ pub mod fetch;
 mod host;
 pub mod image;
 pub mod machine;
+pub mod main_job;
 pub mod nic;
 pub mod output;
 pub mod paths;

@@ -1,8 +1,10 @@
 //! What to boot.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use crate::nic::NicKind;
+use crate::paths;
 
 /// How the guest's processors are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -52,6 +54,8 @@ pub struct Settings {
     pub tools: Option<PathBuf>,
     /// Where the guests' consoles are written to as well.
     pub keep_log: Option<PathBuf>,
+    /// How long the guests may take to come up: some 4 s under emulation, many times that on a busy machine.
+    pub boot_limit: Duration,
     /// Whether consoles and progress are shown on standard error.
     pub verbose: bool,
 }
@@ -76,12 +80,18 @@ impl Default for Settings {
             cache: None,
             tools: None,
             keep_log: None,
+            boot_limit: Duration::from_secs(180),
             verbose: false,
         }
     }
 }
 
 impl Settings {
+    /// Where what is fetched is kept.
+    pub fn cache(&self) -> PathBuf {
+        self.cache.clone().unwrap_or_else(paths::default_cache)
+    }
+
     /// The kinds of the NICs of one guest.
     pub fn nics_of(&self, guest: usize) -> Vec<NicKind> {
         let kind = |at: usize| self.nics.get(at % self.nics.len().max(1)).copied().unwrap_or(NicKind::E1000);

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs;
 use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::failed;
 
@@ -26,13 +27,11 @@ pub fn late() -> io::Result<()> {
     mount("tmpfs", "/run", "mode=755")?;
     // A kernel without hugepages is good enough for those who do not ask for any.
     let _ = mount("hugetlbfs", "/dev/hugepages", "");
-    for (link, target) in [("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "/proc/self/fd/0")] {
-        let _ = std::os::unix::fs::symlink(target, link);
+    for (link, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
+        // Conveniences of shells; nothing of ours needs them.
+        let _ = std::os::unix::fs::symlink(format!("/proc/self/fd{target}"), format!("/dev/{link}"));
     }
-    for (link, target) in [("/dev/stdout", "/proc/self/fd/1"), ("/dev/stderr", "/proc/self/fd/2")] {
-        let _ = std::os::unix::fs::symlink(target, link);
-    }
-    Ok(())
+    loopback_up()
 }
 
 fn mount(kind: &str, at: &str, options: &str) -> io::Result<()> {
@@ -64,6 +63,28 @@ pub fn set_hostname(name: &str) -> io::Result<()> {
     }
     fs::write("/etc/hostname", format!("{name}\n"))?;
     fs::write("/etc/hosts", format!("127.0.0.1 localhost {name}\n"))
+}
+
+/// Turns the loopback interface on, which tests of sockets expect.
+fn loopback_up() -> io::Result<()> {
+    // SAFETY: the call takes plain numbers.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(failed("make a socket", io::Error::last_os_error()));
+    }
+    // SAFETY: the descriptor was just made and is nobody else's.
+    let socket = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: an all-zero ifreq is valid.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = *from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as i16;
+    // SAFETY: the pointer is to a valid request that outlives the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) } != 0 {
+        return Err(failed("turn the loopback interface on", io::Error::last_os_error()));
+    }
+    Ok(())
 }
 
 /// Checks that the kernel reserved as many hugepages as were asked for.

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -29,40 +29,41 @@ struct State {
 }
 
 impl Console {
-    /// Follows a source until its end, in a thread of its own. With a prefix, lines are shown on standard
-    /// error as they come.
-    pub fn follow(
-        &self,
-        mut from: impl Read + Send + 'static,
-        prefix: Option<String>,
-        mut log: Option<File>,
-    ) {
-        let console = self.clone();
-        console.lock().open += 1;
+    /// Follows the serial console until its end, in a thread of its own. With a prefix, lines are shown on
+    /// standard error as they come.
+    pub fn follow(&self, mut from: impl Read + Send + 'static, prefix: Option<String>, log: Option<File>) {
+        let mut taker = self.taker(prefix, log);
         thread::spawn(move || {
-            let mut prefixer = prefix.map(Prefixer::new);
             let mut buffer = [0; 4096];
             loop {
-                let got = match from.read(&mut buffer) {
+                match from.read(&mut buffer) {
                     Ok(0) => break,
-                    Ok(n) => n,
-                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                    Ok(n) => taker.take(&buffer[..n]),
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                     Err(_) => break,
-                };
-                // The serial port ends lines with a carriage return too.
-                let bytes: Vec<u8> = buffer[..got].iter().copied().filter(|byte| *byte != b'\r').collect();
-                console.keep(&bytes);
-                // A full disk or a closed standard error must not stop the guest.
-                if let Some(log) = &mut log {
-                    let _ = log.write_all(&bytes);
-                }
-                if let Some(prefixer) = &mut prefixer {
-                    let _ = std::io::stderr().lock().write_all(&prefixer.push(&bytes));
                 }
             }
-            console.lock().open -= 1;
-            console.0.ended.notify_all();
         });
+    }
+
+    /// Follows what QEMU itself says, in the same way.
+    pub fn follow_qemu(&self, from: impl Read + Send + 'static, prefix: Option<String>) {
+        let mut taker = self.taker(prefix, None);
+        thread::spawn(move || {
+            for line in BufReader::new(from).split(b'\n') {
+                let Ok(mut line) = line else { break };
+                // That a guest's NICs reach nothing outside is the point of the hub.
+                if !String::from_utf8_lossy(&line).contains("is not connected to host network") {
+                    line.push(b'\n');
+                    taker.take(&line);
+                }
+            }
+        });
+    }
+
+    fn taker(&self, prefix: Option<String>, log: Option<File>) -> Taker {
+        self.lock().open += 1;
+        Taker { console: self.clone(), prefixer: prefix.map(Prefixer::new), log }
     }
 
     fn keep(&self, bytes: &[u8]) {
@@ -92,6 +93,35 @@ impl Console {
     /// The first line that tells of a kernel panic.
     pub fn panic(&self) -> Option<String> {
         self.tail(usize::MAX).lines().find(|line| line.contains("Kernel panic")).map(str::to_owned)
+    }
+}
+
+/// One source of a console's text; the console counts it until it is dropped.
+struct Taker {
+    console: Console,
+    prefixer: Option<Prefixer>,
+    log: Option<File>,
+}
+
+impl Taker {
+    fn take(&mut self, bytes: &[u8]) {
+        // The serial port ends lines with a carriage return too.
+        let bytes: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != b'\r').collect();
+        self.console.keep(&bytes);
+        // A full disk or a closed standard error must not stop the guest.
+        if let Some(log) = &mut self.log {
+            let _ = log.write_all(&bytes);
+        }
+        if let Some(prefixer) = &mut self.prefixer {
+            let _ = std::io::stderr().lock().write_all(&prefixer.push(&bytes));
+        }
+    }
+}
+
+impl Drop for Taker {
+    fn drop(&mut self) {
+        self.console.lock().open -= 1;
+        self.console.0.ended.notify_all();
     }
 }
 

@@ -1,7 +1,7 @@
 //! A booted guest.
 
 use std::collections::HashMap;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -70,17 +70,27 @@ impl Link {
         frame.write(&mut *to).map_err(|_| self.death())
     }
 
-    /// Why the guest is gone.
+    /// Why the guest is gone, with the last that it said.
     pub(crate) fn death(&self) -> Error {
         self.console.settle();
-        let why = match self.console.panic() {
-            Some(line) => line,
-            None => match self.qemu().as_mut().and_then(Qemu::ended) {
-                Some(status) => format!("QEMU ended with {status}\n{}", self.console.tail(5)),
-                None => format!("it closed its control port\n{}", self.console.tail(5)),
-            },
-        };
-        Error::Died { guest: self.guest, why: why.trim_end().to_owned() }
+        let cause = self.console.panic().unwrap_or_else(|| match self.exit() {
+            Some(status) => format!("QEMU ended with {status}"),
+            None => "it closed its control port".into(),
+        });
+        let tail = self.console.tail(20);
+        let why = if tail.is_empty() { cause } else { format!("{cause}\n{tail}") };
+        Error::Died { guest: self.guest, why }
+    }
+
+    /// How QEMU ended; it closes its sockets a little earlier.
+    fn exit(&self) -> Option<std::process::ExitStatus> {
+        for _ in 0..50 {
+            if let Some(status) = self.qemu().as_mut()?.ended() {
+                return Some(status);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        None
     }
 
     /// Reads what the agent says until it says no more.
@@ -249,19 +259,27 @@ impl Guest {
 
     /// Writes a file in the guest, and the folders above it.
     pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
-        let path = path.as_ref().as_os_str().as_bytes();
+        self.put_from(path, &mut &bytes[..], mode)
+    }
+
+    /// Writes a file in the guest with all that can be read from `from`.
+    pub fn put_from(&self, path: impl AsRef<Path>, from: &mut impl Read, mode: u32) -> Result<()> {
+        let path = path.as_ref();
         let mode = format!("{mode:o}");
         let mut how: &[u8] = b"new";
-        let mut rest = bytes;
         loop {
-            let (chunk, left) = rest.split_at(rest.len().min(PUT_CHUNK));
-            let mut payload = Vec::with_capacity(chunk.len() + 256);
-            put_list(&mut payload, &[path, mode.as_bytes(), how, chunk]);
-            self.link.request(Kind::Put, payload)?;
-            if left.is_empty() {
+            let mut chunk = Vec::with_capacity(PUT_CHUNK);
+            from.by_ref()
+                .take(PUT_CHUNK as u64)
+                .read_to_end(&mut chunk)
+                .map_err(|error| Error::path("read what is to become the guest's", path, error))?;
+            if chunk.is_empty() && how == b"more" {
                 return Ok(());
             }
-            (rest, how) = (left, b"more");
+            let mut payload = Vec::with_capacity(chunk.len() + 256);
+            put_list(&mut payload, &[path.as_os_str().as_bytes(), mode.as_bytes(), how, &chunk]);
+            self.link.request(Kind::Put, payload)?;
+            how = b"more";
         }
     }
 

@@ -154,6 +154,11 @@ impl Process {
         state.map_or(State::Lost, |state| *state)
     }
 
+    /// The command, for messages.
+    pub fn describe(&self) -> &str {
+        &self.what
+    }
+
     /// Whether it still runs.
     pub fn is_running(&self) -> bool {
         *self.end.lock() == State::Running

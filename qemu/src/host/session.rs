@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::console::Console;
 use super::guest::Guest;
@@ -17,9 +17,6 @@ use crate::machine::{self, Machine};
 use crate::nic::NicKind;
 use crate::paths;
 use crate::settings::Settings;
-
-/// How long a guest may take to come up: some 4 s under emulation, many times that on a busy machine.
-const BOOT_LIMIT: Duration = Duration::from_secs(180);
 
 /// One guest, or several whose NICs are joined.
 #[derive(Debug)]
@@ -39,7 +36,7 @@ impl Session {
     pub fn boot(settings: &Settings) -> Result<Session> {
         check(settings)?;
         let qemu = qemu::find(&settings.qemu)?;
-        let cache = settings.cache.clone().unwrap_or_else(paths::default_cache);
+        let cache = settings.cache();
         fs::create_dir_all(&cache).map_err(|error| Error::path("make the folder", &cache, error))?;
         if let Some(dir) = &settings.keep_log {
             fs::create_dir_all(dir).map_err(|error| Error::path("make the folder", dir, error))?;
@@ -55,11 +52,11 @@ impl Session {
         })?;
         let ground = Ground { qemu, system, image };
         let accel = accel::choose(settings, &ground, &cache)?;
-        let deadline = Instant::now() + BOOT_LIMIT;
+        let deadline = Instant::now() + settings.boot_limit;
         let mut guests = start_all(settings, &ground, accel)?;
         for guest in &mut guests {
             if let Err(error) = set_up(settings, &ground.image, guest, deadline) {
-                if settings.verbose {
+                if settings.verbose && !matches!(error, Error::Died { .. }) {
                     show_tail(guest);
                 }
                 return Err(error);
@@ -98,7 +95,7 @@ fn check(settings: &Settings) -> Result<()> {
 }
 
 fn set_up(settings: &Settings, image: &Image, guest: &mut Guest, deadline: Instant) -> Result<()> {
-    guest.wait_up(deadline, BOOT_LIMIT)?;
+    guest.wait_up(deadline, settings.boot_limit)?;
     let kinds = settings.nics_of(guest.index());
     let nics: Vec<_> =
         kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
@@ -172,7 +169,7 @@ pub(crate) fn start(
         settings.verbose.then(|| format!("[{what}{number}] "))
     };
     if let Some(stderr) = qemu.stderr() {
-        kept.follow(stderr, prefix("qemu"), None);
+        kept.follow_qemu(stderr, prefix("qemu"));
     }
     kept.follow(console, prefix("console"), log);
     Guest::new(guest, control, qemu, kept)
