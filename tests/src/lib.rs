@@ -1,1 +1,11 @@
-//! The harness, and the tests that cross crates.
+//! What the tests that cross crates share.
+
+mod memory_nic;
+mod raw_pair;
+mod sealed;
+mod vi_pair;
+
+pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
+pub use raw_pair::RawPair;
+pub use sealed::{Sealed, without_system_calls};
+pub use vi_pair::{End, PATIENCE, PingPong, ViPair, join};

@@ -1,16 +1,32 @@
 //! The Virtual Interface Architecture on network adapters driven from user space.
 //!
-//! A [`Nic`](nic) is opened on a device; memory is registered with it under protection tags; virtual interfaces
-//! are created on it, connected by name to others, and then send, receive and write into each other's memory by
+//! A [`Nic`] is opened on a device; memory is registered with it under protection tags; virtual interfaces are
+//! created on it, connected by name to others, and then send, receive and write into each other's memory by
 //! descriptors, whose completions come from their queues. No step of that takes a system call.
 
 mod attributes;
+mod connection;
+mod cq;
+mod credits;
 mod descriptor;
+#[allow(dead_code, unused_imports, unreachable_pub)]
+mod engine;
 mod error;
+mod ethernet;
+mod hosts;
 mod memory;
+mod nic;
+mod provider;
+mod sinks;
+mod sleep;
+mod vi;
 
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
+pub use connection::{Listener, Peer, Request};
+pub use cq::CompletionQueue;
 pub use descriptor::{Completion, Descriptor, Operation, RemoteMemory, Segment, Status, ViId, WorkQueue};
 pub use error::{ConnectionLoss, Error, Result};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
+pub use nic::{Nic, NicOptions, NicProperties};
 pub use uvia_driver::nic::MacAddress;
+pub use vi::{PostError, Vi};

@@ -3,10 +3,12 @@
 pub mod copy;
 mod domain;
 mod identity;
+mod iova;
 mod memory;
 mod region;
 
 pub use domain::{DmaDomain, DomainLimits, Rights};
 pub use identity::IdentityDomain;
+pub use iova::IovaSpace;
 pub use memory::DmaMemory;
 pub use region::{DmaRegion, DmaSegment};

@@ -4,6 +4,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
 
+use super::NicProperties;
 use crate::dma::{DmaSegment, copy};
 use crate::{Error, Result};
 
@@ -52,6 +53,44 @@ pub struct TxFrame<'a> {
     pub segments: &'a [DmaSegment],
     /// The caller's word.
     pub token: u64,
+}
+
+/// What a frame comes to, once checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FrameSize {
+    /// Segments that have bytes: the others are passed over, since devices take none of them well.
+    pub(super) segments: usize,
+    /// Bytes in all of them.
+    pub(super) bytes: usize,
+}
+
+impl TxFrame<'_> {
+    /// Counts bytes and segments.
+    ///
+    /// # Errors
+    /// A frame that the adapter cannot send.
+    #[inline]
+    pub(super) fn check(&self, properties: &NicProperties) -> Result<FrameSize> {
+        let mut size = FrameSize { segments: 0, bytes: 0 };
+        for segment in self.segments.iter().filter(|s| !s.is_empty()) {
+            size.segments += 1;
+            size.bytes = size.bytes.saturating_add(segment.len() as usize);
+        }
+        if size.bytes == 0 || size.bytes > properties.max_frame || size.segments > properties.max_segments {
+            return Err(refused(size, properties));
+        }
+        Ok(size)
+    }
+}
+
+#[cold]
+fn refused(size: FrameSize, properties: &NicProperties) -> Error {
+    Error::Argument {
+        what: format!(
+            "{}: a frame of {} bytes in {} segments cannot be sent: 1 to {} bytes in at most {} segments",
+            properties.device, size.bytes, size.segments, properties.max_frame, properties.max_segments
+        ),
+    }
 }
 
 /// A received frame in the device's buffer, valid until the sink that was given it returns.

@@ -1,11 +1,20 @@
 //! The door to a network adapter: what every Ethernet NIC does, whichever way it does it.
 
+mod e1000;
+mod event;
 mod frame;
+mod health;
+mod order;
+mod registry;
+
+#[cfg(test)]
+mod testing;
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 pub use frame::{MacAddress, RxFrame, TxFrame};
+pub use registry::{driver_for, open};
 
 use crate::{Error, Result};
 

@@ -1,0 +1,253 @@
+//! Intel 82540EM, QEMU's `e1000`.
+//!
+//! Legacy descriptors, one ring a direction, interrupts by INTx. The data path reads no register: what the
+//! device has done is seen in the descriptors that it writes back, and what we did it learns by one write of a
+//! tail register for many.
+
+mod chip;
+mod descriptor;
+mod regs;
+mod rx;
+mod tx;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rx::RxRing;
+use tx::TxRing;
+
+use super::event::Event;
+use super::health::Health;
+use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
+use crate::mmio::Registers;
+use crate::pci::{InterruptKind, PciDevice};
+use crate::{DeviceFault, Result};
+
+/// The ids that this driver is for.
+pub(super) const IDS: &[(u16, u16)] = &[(0x8086, 0x100e)];
+
+/// Ethernet's payload; the receiver takes no longer frame without RCTL.LPE.
+const MTU: usize = 1500;
+const ETHERNET_HEADER: usize = 14;
+
+/// A frame of more segments would mostly be descriptors. Rings of 32 and more take as many.
+const MAX_SEGMENTS: usize = 16;
+
+/// QEMU's receiver takes nothing for 1 s after each write of RCTL, and what comes meanwhile waits.
+const DEAF: Duration = Duration::from_millis(1100);
+
+/// An opened 82540EM.
+struct E1000 {
+    properties: NicProperties,
+    regs: Registers,
+    tx: TxRing,
+    rx: RxRing,
+    statistics: NicStatistics,
+    health: Health,
+    /// Tokens of frames that a reset dropped, until they are reclaimed.
+    dropped: Vec<u64>,
+    event: Option<Event>,
+    /// When the receiver was switched on (RCTL), and whether it has taken a frame since.
+    listening: Instant,
+    heard: bool,
+    // Last: the device goes when nothing of it is in use, and its handle closes behind the rings' memory.
+    device: Arc<dyn PciDevice>,
+}
+
+/// Brings the chip up.
+pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box<dyn Nic>> {
+    let health = Health::new(device.name());
+    let regs = Registers::open(&device, 0)?;
+    if regs.len() < regs::LENGTH {
+        let what = format!("BAR 0 has {:#x} bytes; the registers need {:#x}", regs.len(), regs::LENGTH);
+        return Err(health.error(DeviceFault::Layout(what)));
+    }
+    chip::reset(&regs).map_err(|fault| health.error(fault))?;
+    let mac = chip::station_address(&regs).map_err(|fault| health.error(fault))?;
+    let tx = TxRing::new(device.domain(), ring_size(config.tx_ring))?;
+    let rx = RxRing::new(device.domain(), ring_size(config.rx_ring))?;
+    let event = (config.interrupts && device.interrupts().intx > 0).then(Event::new).transpose()?;
+    let properties = NicProperties {
+        device: device.name().to_owned(),
+        driver: "e1000",
+        mac,
+        mtu: MTU,
+        max_frame: MTU + ETHERNET_HEADER,
+        tx_slots: tx.capacity(),
+        rx_slots: rx.capacity(),
+        max_segments: MAX_SEGMENTS.min(tx.capacity()),
+        lossless: false,
+    };
+    let mut nic = E1000 {
+        dropped: Vec::with_capacity(tx.capacity()),
+        properties,
+        regs,
+        tx,
+        rx,
+        statistics: NicStatistics::default(),
+        health,
+        event,
+        listening: Instant::now(),
+        heard: false,
+        device,
+    };
+    nic.start()?;
+    Ok(Box::new(nic))
+}
+
+/// Descriptors of a ring: its bytes are a multiple of 128 (13.4.27), which is 8 of them, at most 4096.
+fn ring_size(wanted: usize) -> usize {
+    wanted.clamp(8, 4096).next_multiple_of(8)
+}
+
+impl E1000 {
+    /// From a chip that was reset to one that sends and receives.
+    fn start(&mut self) -> Result<()> {
+        if let Some(event) = &self.event {
+            self.device.enable_interrupts(InterruptKind::Intx, &[event.as_fd()])?;
+        }
+        chip::set_up(&self.regs, self.properties.mac);
+        self.tx.start(&self.regs);
+        self.rx.start(&self.regs);
+        self.device.set_bus_master(true)?;
+        chip::enable_transmit(&self.regs);
+        self.listen(RxFilter::default());
+        Ok(())
+    }
+
+    fn listen(&mut self, filter: RxFilter) {
+        chip::enable_receive(&self.regs, filter);
+        self.listening = Instant::now();
+        self.heard = false;
+    }
+
+    /// Makes sure that the device touches no memory: by its own registers, then by the bus.
+    fn quiesce(&mut self) -> Result<()> {
+        let stopped = chip::reset(&self.regs);
+        let silent = self.device.disable_interrupts(InterruptKind::Intx);
+        let off_the_bus = self.device.set_bus_master(false);
+        self.health.note(stopped).and(silent).and(off_the_bus)
+    }
+
+    fn count_by_registers(&mut self) {
+        self.statistics.rx_missed += chip::counted(&self.regs, regs::MPC);
+        for counter in [regs::CRCERRS, regs::RXERRC] {
+            self.statistics.rx_errors += chip::counted(&self.regs, counter);
+        }
+    }
+}
+
+impl Nic for E1000 {
+    fn properties(&self) -> &NicProperties {
+        &self.properties
+    }
+
+    fn link(&mut self) -> Result<Link> {
+        self.health.check()?;
+        let link = chip::link(&self.regs);
+        self.health.note(link)
+    }
+
+    fn ready(&mut self) -> Result<bool> {
+        Ok(self.link()?.up && (self.heard || self.listening.elapsed() >= DEAF))
+    }
+
+    #[inline]
+    fn transmit(&mut self, frame: &TxFrame<'_>) -> Result<bool> {
+        self.health.check()?;
+        let size = frame.check(&self.properties)?;
+        if self.tx.put(frame, size) {
+            return Ok(true);
+        }
+        // The device must know of what fills the ring, or waiting for room would be for ever.
+        self.tx.flush(&self.regs, &mut self.statistics);
+        Ok(false)
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<()> {
+        self.health.check()?;
+        self.tx.flush(&self.regs, &mut self.statistics);
+        Ok(())
+    }
+
+    #[inline]
+    fn reclaim(&mut self, done: &mut dyn FnMut(u64)) -> Result<usize> {
+        self.health.check()?;
+        let mut count = 0;
+        while let Some(token) = self.dropped.pop() {
+            done(token);
+            count += 1;
+        }
+        let reclaimed = self.tx.reclaim(&mut self.statistics, done);
+        Ok(count + self.health.note(reclaimed)?)
+    }
+
+    #[inline]
+    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize> {
+        self.health.check()?;
+        let received = self.rx.receive(budget, &self.regs, &mut self.statistics, sink);
+        let frames = self.health.note(received)?;
+        self.heard |= frames > 0;
+        Ok(frames)
+    }
+
+    fn statistics(&mut self) -> NicStatistics {
+        self.count_by_registers();
+        self.statistics
+    }
+
+    /// Rewrites RCTL, after which QEMU's receiver is deaf for a second: [`Nic::ready`] is false until then.
+    fn set_filter(&mut self, filter: RxFilter) -> Result<()> {
+        self.health.check()?;
+        self.listen(filter);
+        Ok(())
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.event.as_ref().map(AsFd::as_fd)
+    }
+
+    fn arm(&mut self, on: bool) -> Result<()> {
+        self.health.check()?;
+        let Some(event) = &self.event else { return Ok(()) };
+        // In this order: once the line is down and the counter 0, only what comes from here on is signalled.
+        chip::mask(&self.regs);
+        event.drain();
+        if on {
+            chip::unmask(&self.regs);
+            self.device.unmask_intx()?;
+        }
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.count_by_registers();
+        // A device that no longer answers its registers can still come back by a reset of the function.
+        let quiet = self.quiesce();
+        self.device.reset()?;
+        if quiet.is_err() {
+            let again = chip::reset(&self.regs);
+            self.health.note(again)?;
+        }
+        self.tx.abandon(&mut self.dropped);
+        self.start()?;
+        self.health.recovered();
+        Ok(())
+    }
+}
+
+impl Drop for E1000 {
+    /// Before any field goes: no memory of the rings is given up that the device could still touch.
+    fn drop(&mut self) {
+        if let Err(e) = self.quiesce() {
+            tracing::warn!(device = self.health.device(), "while closing: {e}");
+        }
+    }
+}

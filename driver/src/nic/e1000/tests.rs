@@ -1,0 +1,362 @@
+//! The driver against the modelled chip.
+
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use super::descriptor::{DD, EOP, RxWord, TxWord, WORD};
+use super::model::Chip;
+use super::regs::Rctl;
+use super::*;
+use crate::Error;
+use crate::nic::testing::{Modelled, Payload, put, received, reclaimed};
+
+type Device = Arc<Modelled<Chip>>;
+
+fn bring_up(tx_ring: usize, rx_ring: usize) -> (Device, Box<dyn Nic>, Payload) {
+    let device = Modelled::new(Chip::new());
+    let config = NicConfig { tx_ring, rx_ring, interrupts: true };
+    let nic = crate::nic::open(device.clone(), &config).unwrap();
+    let payload = Payload::new(device.domain().clone());
+    (device, nic, payload)
+}
+
+fn deliver(device: &Device, frame: &[u8]) {
+    device.with(|chip, bus| chip.deliver(bus, frame.to_vec()));
+}
+
+fn fault(outcome: Result<impl std::fmt::Debug>) -> DeviceFault {
+    match outcome {
+        Err(Error::Device { fault, .. }) => fault,
+        other => panic!("no device fault but {other:?}"),
+    }
+}
+
+fn readable(nic: &dyn Nic) -> bool {
+    let mut poll =
+        libc::pollfd { fd: nic.interrupt().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
+    // SAFETY: one descriptor in a local, no waiting.
+    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+}
+
+#[test]
+fn says_what_it_is() {
+    let (_device, mut nic, _) = bring_up(100, 4);
+    let p = nic.properties().clone();
+    assert_eq!((p.driver, p.mtu, p.max_frame), ("e1000", 1500, 1514));
+    assert_eq!(p.mac.to_string(), "52:54:00:12:34:56");
+    assert_eq!((p.tx_slots, p.rx_slots, p.max_segments), (103, 7, 16));
+    assert_eq!(nic.link().unwrap(), Link { up: true, speed: Some(1000), full_duplex: Some(true) });
+}
+
+#[test]
+fn ready_once_a_frame_came_or_the_deaf_second_is_over() {
+    let (device, mut nic, _) = bring_up(8, 8);
+    assert!(!nic.ready().unwrap());
+    deliver(&device, &[1; 60]);
+    assert_eq!(received(&mut *nic, 9).len(), 1);
+    assert!(nic.ready().unwrap());
+    nic.set_filter(RxFilter { promiscuous: true, all_multicast: false }).unwrap();
+    assert!(!nic.ready().unwrap());
+    let rctl = Rctl::from_bits_truncate(device.with(|chip, _| chip.get(regs::RCTL)));
+    assert!(rctl.contains(Rctl::UPE | Rctl::MPE | Rctl::EN));
+    nic.wait_ready(Duration::from_secs(3)).unwrap();
+}
+
+#[test]
+fn receive_control_is_written_once_beside_the_stop() {
+    let (device, _nic, _) = bring_up(8, 8);
+    assert_eq!(device.with(|chip, _| chip.written(regs::RCTL)), 2);
+}
+
+#[test]
+fn the_eeprom_is_asked_when_no_address_was_loaded() {
+    let device = Modelled::new(Chip::new());
+    device.with(|chip, _| chip.set(regs::RAH, 0));
+    let nic = open(device.clone(), &NicConfig::default()).unwrap();
+    assert_eq!(nic.properties().mac.to_string(), "52:54:00:12:34:56");
+    drop(nic);
+    device.with(|chip, _| {
+        chip.set(regs::RAH, 0);
+        chip.eeprom = [0xffff; 3];
+    });
+    assert!(matches!(fault(open(device, &NicConfig::default()).map(|_| ())), DeviceFault::Layout(_)));
+}
+
+#[test]
+fn every_size_in_any_number_of_parts() {
+    let (device, mut nic, payload) = bring_up(64, 64);
+    for len in 1..=1514 {
+        let parts = 1 + len % 16.min(len);
+        let bytes = put(&mut *nic, &payload, len as u64, len, parts).unwrap();
+        nic.flush().unwrap();
+        let sent = device.with(|chip, _| chip.wire.sent.pop_front()).unwrap();
+        assert!(sent == bytes, "{len} bytes in {parts} parts");
+        assert_eq!(reclaimed(&mut *nic), [len as u64]);
+        deliver(&device, &bytes);
+        assert!(received(&mut *nic, 2) == [bytes], "{len} bytes");
+    }
+    let statistics = nic.statistics();
+    assert_eq!((statistics.tx_frames, statistics.rx_frames), (1514, 1514));
+    assert_eq!((statistics.tx_bytes, statistics.rx_bytes), (1514 * 1515 / 2, 1514 * 1515 / 2));
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_and_harms_nothing() {
+    let (_device, mut nic, payload) = bring_up(32, 8);
+    let (many, _) = payload.frame(0, 60, 17);
+    let (long, _) = payload.frame(0, 1515, 1);
+    for segments in [&many[..], &long[..], &[]] {
+        let refused = nic.transmit(&TxFrame { segments, token: 1 });
+        assert!(matches!(refused, Err(Error::Argument { .. })), "{refused:?}");
+    }
+    assert!(put(&mut *nic, &payload, 2, 60, 1).is_some());
+    nic.flush().unwrap();
+    assert_eq!(reclaimed(&mut *nic), [2]);
+}
+
+#[test]
+fn many_laps_of_odd_bursts() {
+    for ring in [8, 24, 40] {
+        let (device, mut nic, payload) = bring_up(ring, ring);
+        let mut expected = VecDeque::new();
+        let mut token = 0;
+        for round in 0..2000 {
+            for n in 0..round % 7 {
+                let parts = 1 + (round + n) % 3;
+                let Some(bytes) = put(&mut *nic, &payload, token, 60 + n * 31, parts) else { break };
+                device.with(|chip, _| assert!(chip.wire.sent.is_empty(), "sent before the flush"));
+                expected.push_back((token, bytes));
+                token += 1;
+            }
+            nic.flush().unwrap();
+            for done in reclaimed(&mut *nic) {
+                let (token, bytes) = expected.pop_front().unwrap();
+                assert_eq!(done, token);
+                let sent = device.with(|chip, _| chip.wire.sent.pop_front()).unwrap();
+                assert!(sent == bytes);
+                deliver(&device, &sent);
+            }
+            assert!(expected.is_empty());
+            let frames = received(&mut *nic, 64).len();
+            assert!(frames <= 6);
+        }
+        let statistics = nic.statistics();
+        assert_eq!((statistics.tx_frames, statistics.rx_frames), (token, token));
+    }
+}
+
+#[test]
+fn a_full_ring_says_so_and_still_drains_without_a_flush() {
+    let (device, mut nic, payload) = bring_up(16, 8);
+    device.with(|chip, _| chip.stalled = true);
+    let taken = (0..40).take_while(|n| put(&mut *nic, &payload, *n, 60, 1).is_some()).count();
+    assert_eq!(taken, 15);
+    assert!(reclaimed(&mut *nic).is_empty());
+    device.with(|chip, bus| {
+        chip.stalled = false;
+        chip.transmit(bus);
+    });
+    assert_eq!(reclaimed(&mut *nic), (0..15).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_burst_costs_one_doorbell_and_one_report() {
+    let (device, mut nic, payload) = bring_up(256, 256);
+    for burst in 0..10 {
+        for n in 0..32 {
+            put(&mut *nic, &payload, burst * 32 + n, 64, 1).unwrap();
+        }
+        nic.flush().unwrap();
+        nic.flush().unwrap();
+        assert_eq!(reclaimed(&mut *nic).len(), 32);
+    }
+    let (doorbells, reports) = device.with(|chip, _| (chip.written(regs::TDT) - 1, chip.reports));
+    assert_eq!((doorbells, reports), (10, 10));
+    for n in 0..320u32 {
+        deliver(&device, &[n as u8; 64]);
+        assert_eq!(received(&mut *nic, 1).len(), 1);
+    }
+    assert_eq!(device.with(|chip, _| chip.written(regs::RDT)) - 1, 10);
+    assert_eq!(nic.statistics().doorbells, 20);
+}
+
+#[test]
+fn a_flood_is_taken_budget_by_budget() {
+    let (device, mut nic, _) = bring_up(8, 64);
+    for n in 0..1000u32 {
+        device.with(|chip, _| chip.wire.waiting.push_back(n.to_le_bytes().repeat(16)));
+    }
+    device.with(|chip, bus| chip.receive(bus));
+    let mut next = 0u32;
+    loop {
+        let frames = received(&mut *nic, 10);
+        if frames.is_empty() {
+            break;
+        }
+        assert!(frames.len() <= 10);
+        for frame in frames {
+            assert_eq!(frame[..4], next.to_le_bytes());
+            next += 1;
+        }
+    }
+    assert_eq!(next, 1000);
+}
+
+#[test]
+fn a_trickle_never_starves() {
+    for ring in [8, 16, 256] {
+        let (device, mut nic, _) = bring_up(8, ring);
+        for _ in 0..5 * ring {
+            deliver(&device, &[3; 100]);
+            assert!(device.with(|chip, _| chip.wire.waiting.is_empty()));
+            assert_eq!(received(&mut *nic, 8).len(), 1);
+        }
+    }
+}
+
+#[test]
+fn tokens_come_back_once_also_after_a_reset() {
+    let (device, mut nic, payload) = bring_up(32, 32);
+    put(&mut *nic, &payload, 1, 60, 1).unwrap();
+    nic.flush().unwrap();
+    device.with(|chip, _| chip.stalled = true);
+    put(&mut *nic, &payload, 2, 60, 3).unwrap();
+    nic.flush().unwrap();
+    put(&mut *nic, &payload, 3, 60, 2).unwrap();
+    nic.reset().unwrap();
+    let mut tokens = reclaimed(&mut *nic);
+    tokens.sort_unstable();
+    assert_eq!(tokens, [1, 2, 3]);
+    assert!(reclaimed(&mut *nic).is_empty());
+    // And it works again.
+    device.with(|chip, _| chip.stalled = false);
+    device.with(|chip, _| chip.wire.sent.clear());
+    let bytes = put(&mut *nic, &payload, 4, 99, 2).unwrap();
+    nic.flush().unwrap();
+    assert_eq!(reclaimed(&mut *nic), [4]);
+    assert!(device.with(|chip, _| chip.wire.sent.pop_front()).unwrap() == bytes);
+    deliver(&device, &bytes);
+    assert!(received(&mut *nic, 1) == [bytes]);
+}
+
+#[test]
+fn frames_in_error_are_dropped_and_counted() {
+    let (device, mut nic, _) = bring_up(8, 16);
+    let broken = RxWord { length: 60.into(), status: DD | EOP, errors: 1, ..RxWord::default() };
+    device.with(|chip, _| chip.lie = Some(broken));
+    deliver(&device, &[0; 60]);
+    device.with(|chip, _| chip.lie = None);
+    // Longer than a buffer: of two and of four descriptors.
+    deliver(&device, &[1; 3000]);
+    deliver(&device, &[2; 7000]);
+    deliver(&device, &[3; 77]);
+    assert!(received(&mut *nic, 16) == [vec![3; 77]]);
+    device.with(|chip, _| chip.set(regs::MPC, 5));
+    assert_eq!((nic.statistics().rx_errors, nic.statistics().rx_missed), (3, 5));
+}
+
+#[test]
+fn an_impossible_length_is_a_fault_until_reset() {
+    for length in [0, 2049, 0xffff] {
+        let (device, mut nic, payload) = bring_up(8, 8);
+        let word = RxWord { length: length.into(), status: DD | EOP, ..RxWord::default() };
+        device.with(|chip, _| chip.lie = Some(word));
+        deliver(&device, &[0; 60]);
+        let found = fault(nic.receive(1, &mut |_| panic!("given a frame")));
+        assert!(found.to_string().contains(&format!("length of {length},")), "{found}");
+        // Nothing more is done with it.
+        let (segments, _) = payload.frame(0, 60, 1);
+        let frame = TxFrame { segments: &segments, token: 1 };
+        assert_eq!(fault(nic.transmit(&frame)), found);
+        assert_eq!(fault(nic.reclaim(&mut |_| ())), found);
+        assert_eq!(fault(nic.flush()), found);
+        assert_eq!(fault(nic.arm(true)), found);
+        assert_eq!(fault(nic.ready()), found);
+        device.with(|chip, _| chip.lie = None);
+        nic.reset().unwrap();
+        deliver(&device, &[9; 60]);
+        assert!(received(&mut *nic, 1) == [vec![9; 60]]);
+    }
+}
+
+#[test]
+fn a_report_on_what_was_not_sent_is_a_fault() {
+    let done = TxWord { status: DD, ..TxWord::default() }.to_memory().to_ne_bytes();
+    // On an empty ring, and on a frame that the device was not told of.
+    for told in [true, false] {
+        let (device, mut nic, payload) = bring_up(8, 8);
+        if !told {
+            for n in 0..2 {
+                put(&mut *nic, &payload, n, 60, 1).unwrap();
+            }
+        }
+        let n = if told { 0 } else { 1 };
+        device.with(|chip, bus| bus.write(chip.descriptor(regs::TDBAL, n) + WORD as u64, &done));
+        let found = fault(nic.reclaim(&mut |_| panic!("given a token")));
+        assert!(found.to_string().contains(&format!("transmit descriptor {n},")), "{found}");
+    }
+}
+
+#[test]
+fn a_frame_in_a_descriptor_not_given_is_a_fault() {
+    let (device, mut nic, _) = bring_up(8, 8);
+    let word = RxWord { length: 60.into(), status: DD | EOP, ..RxWord::default() };
+    let gap = device.with(|chip, _| chip.get(regs::RDT));
+    device.with(|chip, bus| {
+        bus.write(chip.descriptor(regs::RDBAL, gap) + WORD as u64, &word.to_memory().to_ne_bytes());
+    });
+    deliver(&device, &[0; 60]);
+    deliver(&device, &[0; 60]);
+    let found = fault(nic.receive(8, &mut |_| ()));
+    assert!(found.to_string().contains("receive descriptor 7,"), "{found}");
+}
+
+#[test]
+fn a_device_that_is_gone() {
+    let (device, mut nic, _) = bring_up(8, 8);
+    device.with(|chip, _| {
+        chip.set(regs::MPC, 3);
+        chip.gone = true;
+    });
+    assert_eq!(nic.statistics().rx_missed, 0);
+    assert_eq!(fault(nic.link()), DeviceFault::Gone);
+    assert_eq!(fault(nic.reset()), DeviceFault::Gone);
+    assert_eq!(fault(nic.flush()), DeviceFault::Gone);
+    device.with(|chip, _| chip.gone = false);
+    nic.reset().unwrap();
+    assert!(nic.link().unwrap().up);
+    drop(nic);
+    device.with(|chip, _| chip.gone = true);
+    assert_eq!(fault(open(device, &NicConfig::default()).map(|_| ())), DeviceFault::Gone);
+}
+
+#[test]
+fn interrupts_only_while_armed() {
+    let (device, mut nic, _) = bring_up(8, 16);
+    deliver(&device, &[0; 60]);
+    assert!(!readable(&*nic));
+    nic.arm(true).unwrap();
+    assert!(!readable(&*nic));
+    deliver(&device, &[0; 60]);
+    assert!(readable(&*nic));
+    nic.arm(false).unwrap();
+    deliver(&device, &[0; 60]);
+    assert!(!readable(&*nic));
+    assert_eq!(received(&mut *nic, 9).len(), 3);
+    // They survive a reset.
+    nic.reset().unwrap();
+    nic.arm(true).unwrap();
+    deliver(&device, &[0; 60]);
+    assert!(readable(&*nic));
+}
+
+#[test]
+fn closing_quiets_the_device_before_memory_goes() {
+    let (device, nic, payload) = bring_up(8, 8);
+    drop(nic);
+    assert!(!device.bus.is_master());
+    device.with(|chip, _| assert_eq!((chip.get(regs::RCTL), chip.get(regs::TCTL)), (0, 0)));
+    drop(payload);
+    assert!(device.bus.space.is_empty());
+}

@@ -1,0 +1,44 @@
+//! The polled data path allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use uvia_tests::{PingPong, ViPair, memory_pair};
+
+/// Counts this thread's allocations.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all is passed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_message_allocates_nothing() {
+    for size in [0, 64, 1000, 20_000] {
+        let mut ping = PingPong::new(ViPair::over_memory(memory_pair()), size);
+        // What grows on first use has grown after a few rounds.
+        (0..200).for_each(|_| ping.round());
+        let before = COUNT.with(Cell::get);
+        assert!(before > 0, "the counter counts");
+        (0..10_000).for_each(|_| ping.round());
+        assert_eq!(COUNT.with(Cell::get) - before, 0, "messages of {size} bytes");
+    }
+}

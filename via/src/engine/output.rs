@@ -1,0 +1,140 @@
+//! What comes out of the engine, and through which door.
+
+use uvia_driver::nic::MacAddress;
+
+use crate::{Completion, ConnectionLoss, MemoryRegion, NetAddress, ReliabilityLevel, ViId};
+
+/// Where the engine puts what it makes. Its methods are called from within the engine's, and do not call back.
+pub trait Output {
+    /// Offers one frame: `header`, which starts with the Ethernet header and is gone after the call, then the
+    /// bytes of the parts.
+    fn transmit(&mut self, header: &[u8], payload: &[PayloadPart<'_>], token: FrameToken) -> Sent;
+
+    /// A descriptor is done with; exactly once for each that was posted, in the order of its queue.
+    fn complete(&mut self, completion: Completion);
+
+    /// Something else happened.
+    fn event(&mut self, event: Event);
+}
+
+/// Bytes of a registered region that are part of a frame.
+#[derive(Debug, Clone, Copy)]
+pub struct PayloadPart<'a> {
+    /// The region.
+    pub region: &'a MemoryRegion,
+    /// First byte in the region.
+    pub offset: usize,
+    /// Bytes; never 0.
+    pub len: usize,
+}
+
+/// Names what a frame's payload belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FrameToken(pub u64);
+
+/// What became of a frame that was offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// No room now: it is offered again in a later [`poll`](super::Engine::poll).
+    Full,
+    /// Its bytes were copied: nothing refers to the memory any more.
+    Copied,
+    /// The adapter fetches the payload later; [`transmitted`](super::Engine::transmitted) follows exactly once.
+    Referenced,
+}
+
+/// What the other end of a connection was created with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RemoteAttributes {
+    /// Its reliability level.
+    pub reliability: ReliabilityLevel,
+    /// Its longest transfer, bytes.
+    pub max_transfer_size: u32,
+    /// Whether it lets its peer write.
+    pub rdma_write: bool,
+    /// Whether it lets its peer read.
+    pub rdma_read: bool,
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectFailure {
+    /// No answer in time.
+    Timeout,
+    /// Refused.
+    Rejected {
+        /// What was said with it.
+        private_data: Vec<u8>,
+    },
+    /// Nobody waits on that discriminator.
+    NoMatch,
+}
+
+/// What happened beside completions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// A request waits at this listener.
+    Request {
+        /// The listener.
+        listener: ListenerId,
+    },
+    /// A request of ours was accepted.
+    Connected {
+        /// The interface.
+        vi: ViId,
+        /// What the other end was created with.
+        attributes: RemoteAttributes,
+        /// What it said with its acceptance.
+        private_data: Vec<u8>,
+    },
+    /// A request of ours came to nothing; the interface is idle again.
+    ConnectFailed {
+        /// The interface.
+        vi: ViId,
+        /// Why.
+        reason: ConnectFailure,
+    },
+    /// A connection is no more; the interface is in state Error.
+    Broken {
+        /// The interface.
+        vi: ViId,
+        /// Why.
+        loss: ConnectionLoss,
+    },
+    /// A name was found.
+    Resolved {
+        /// The name.
+        name: String,
+        /// Whose it is.
+        mac: MacAddress,
+    },
+    /// Nobody answered to a name in time.
+    Unresolved {
+        /// The name.
+        name: String,
+    },
+}
+
+/// Names a listener.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ListenerId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+/// Names a connection request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(pub(crate) u64);
+
+/// A connection request from a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// To accept or reject it by.
+    pub id: RequestId,
+    /// Who asks: its host, and the discriminator that it gave as its own.
+    pub remote: NetAddress,
+    /// What its interface was created with.
+    pub attributes: RemoteAttributes,
+    /// What it said with the request.
+    pub private_data: Vec<u8>,
+}

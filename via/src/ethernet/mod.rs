@@ -1,0 +1,389 @@
+//! The provider in software: the VI engine on a plain Ethernet adapter.
+
+mod transmit;
+
+use std::collections::HashMap;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use uvia_driver::dma::DmaDomain;
+use uvia_driver::nic::Nic;
+
+use crate::engine::{self, Engine, EngineConfig, Time, Tuning};
+use crate::provider::{Event, ListenerId, Provider, RequestId, Sink};
+use crate::{
+    Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties, Peer,
+    Result, ViAttributes, ViId, ViState, WorkQueue,
+};
+use transmit::Transmitter;
+
+/// Frames taken from the adapter in one burst: bounds how long the engine is held.
+const BURST: usize = 64;
+/// How long closing waits for peers to have heard of it.
+const FAREWELL: Duration = Duration::from_millis(20);
+
+/// The engine, the adapter that it speaks through, and the clock.
+pub(crate) struct Ethernet {
+    engine: Engine,
+    adapter: Box<dyn Nic>,
+    transmitter: Transmitter,
+    domain: Arc<dyn DmaDomain>,
+    properties: NicProperties,
+    origin: Instant,
+    /// Where interfaces with a request under way asked to be connected to.
+    asked: HashMap<ViId, (NetAddress, Duration)>,
+    /// Interfaces that were destroyed while the adapter still refers to their memory.
+    doomed: Vec<ViId>,
+}
+
+impl Ethernet {
+    pub(crate) fn new(
+        adapter: Box<dyn Nic>,
+        domain: Arc<dyn DmaDomain>,
+        id: u64,
+        name: &str,
+        integrity: bool,
+    ) -> Result<Self> {
+        let about = adapter.properties().clone();
+        let transmitter = Transmitter::new(&domain, &about)?;
+        let engine = Engine::new(EngineConfig {
+            mac: about.mac,
+            name: name.to_owned(),
+            nic_id: id,
+            mtu: about.mtu,
+            tx_slots: about.tx_slots,
+            rx_slots: about.rx_slots,
+            // One segment of a frame is its header.
+            max_segments: about.max_segments - 1,
+            seed: random_seed()?,
+            lossless: about.lossless,
+            tuning: Tuning { integrity, ..Tuning::default() },
+        })?;
+        let properties = NicProperties {
+            device: about.device,
+            driver: about.driver,
+            mac: about.mac,
+            native_mtu: about.mtu - 40,
+            max_transfer_size: engine::MAX_TRANSFER,
+            max_vis: engine::MAX_VIS,
+            max_segments: engine::MAX_SEGMENTS,
+            max_depth: engine::MAX_DEPTH,
+            max_cq_entries: 1 << 16,
+            max_regions: crate::memory::MAX_REGIONS,
+            max_private_data: engine::MAX_PRIVATE_DATA,
+            reliability_levels: &[crate::ReliabilityLevel::ReliableDelivery],
+            classes: &[crate::EndpointClass::Dma],
+        };
+        Ok(Self {
+            engine,
+            adapter,
+            transmitter,
+            domain,
+            properties,
+            origin: Instant::now(),
+            asked: HashMap::new(),
+            doomed: Vec::new(),
+        })
+    }
+
+    #[inline]
+    fn now(&self) -> Time {
+        Time(self.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// Calls the engine with a way to send, and tells the adapter of what it sent.
+    #[inline]
+    fn with<T>(
+        &mut self,
+        sink: &mut dyn Sink,
+        call: impl FnOnce(&mut Engine, Time, &mut Out<'_>) -> T,
+    ) -> Result<T> {
+        let now = self.now();
+        let mut fault = None;
+        let way =
+            Some(Way { transmitter: &mut self.transmitter, adapter: &mut *self.adapter, fault: &mut fault });
+        let answer = call(&mut self.engine, now, &mut Out { way, sink, asked: &mut self.asked });
+        if let Some(fault) = fault {
+            return Err(fault);
+        }
+        if self.transmitter.take_pending() {
+            self.adapter.flush()?;
+        }
+        Ok(answer)
+    }
+
+    /// Takes back the frames that the adapter is done with.
+    fn reclaim(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        let mut out = Out { way: None, sink, asked: &mut self.asked };
+        let (engine, transmitter) = (&mut self.engine, &mut self.transmitter);
+        self.adapter.reclaim(&mut |slot| {
+            if let Some(token) = transmitter.reclaimed(slot) {
+                engine.transmitted(token, &mut out);
+            }
+        })?;
+        Ok(())
+    }
+}
+
+/// The engine's way out. While frames are being received there is no way: the adapter is busy with that, the engine
+/// is told that there is no room, and sends when it is polled at the end of the burst.
+struct Out<'a> {
+    way: Option<Way<'a>>,
+    sink: &'a mut dyn Sink,
+    asked: &'a mut HashMap<ViId, (NetAddress, Duration)>,
+}
+
+struct Way<'a> {
+    transmitter: &'a mut Transmitter,
+    adapter: &'a mut dyn Nic,
+    fault: &'a mut Option<crate::Error>,
+}
+
+impl engine::Output for Out<'_> {
+    #[inline]
+    fn transmit(
+        &mut self,
+        header: &[u8],
+        payload: &[engine::PayloadPart<'_>],
+        token: engine::FrameToken,
+    ) -> engine::Sent {
+        let Some(Way { transmitter, adapter, fault }) = &mut self.way else { return engine::Sent::Full };
+        if fault.is_some() {
+            return engine::Sent::Full;
+        }
+        match transmitter.transmit(&mut **adapter, header, payload, token) {
+            Ok(sent) => sent,
+            Err(e) => {
+                **fault = Some(e);
+                engine::Sent::Full
+            }
+        }
+    }
+
+    #[inline]
+    fn complete(&mut self, completion: Completion) {
+        self.sink.complete(completion);
+    }
+
+    fn event(&mut self, event: engine::Event) {
+        let event = match event {
+            // Listeners ask for the next request themselves.
+            engine::Event::Request { .. } => return,
+            engine::Event::Connected { vi, attributes, private_data } => {
+                let Some((address, _)) = self.asked.remove(&vi) else { return };
+                Event::Connected(vi, peer(address, attributes, private_data))
+            }
+            engine::Event::ConnectFailed { vi, reason } => {
+                let Some((address, timeout)) = self.asked.remove(&vi) else { return };
+                Event::ConnectFailed(vi, failure(reason, &address, timeout))
+            }
+            engine::Event::Broken { vi, loss } => Event::Broken(vi, loss),
+            engine::Event::Resolved { name, mac } => Event::Resolved(name, mac),
+            engine::Event::Unresolved { name } => Event::Unresolved(name),
+        };
+        self.sink.event(event);
+    }
+}
+
+fn peer(address: NetAddress, attributes: engine::RemoteAttributes, private_data: Vec<u8>) -> Peer {
+    Peer {
+        address,
+        reliability: attributes.reliability,
+        max_transfer_size: attributes.max_transfer_size,
+        rdma_write: attributes.rdma_write,
+        rdma_read: attributes.rdma_read,
+        private_data,
+    }
+}
+
+fn failure(reason: engine::ConnectFailure, address: &NetAddress, timeout: Duration) -> crate::Error {
+    match reason {
+        engine::ConnectFailure::Timeout => crate::Error::Timeout {
+            what: format!("connecting to {address:?}"),
+            millis: timeout.as_millis() as u64,
+        },
+        engine::ConnectFailure::Rejected { private_data } => crate::Error::Rejected { private_data },
+        engine::ConnectFailure::NoMatch => crate::Error::NoMatch(format!("{address:?}")),
+    }
+}
+
+impl Provider for Ethernet {
+    fn properties(&self) -> &NicProperties {
+        &self.properties
+    }
+
+    fn progress(&mut self, sink: &mut dyn Sink) -> Result<usize> {
+        let now = self.now();
+        let mut out = Out { way: None, sink, asked: &mut self.asked };
+        let engine = &mut self.engine;
+        let received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
+        if self.transmitter.wants_reclaim() {
+            self.reclaim(sink)?;
+        }
+        self.with(sink, |engine, now, out| engine.poll(now, out))?;
+        if !self.doomed.is_empty() {
+            let engine = &mut self.engine;
+            self.doomed.retain(|vi| matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_))));
+        }
+        Ok(received)
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        let now = self.now().0;
+        self.engine.deadline().map(|at| Duration::from_nanos(at.0.saturating_sub(now)))
+    }
+
+    fn ready(&mut self) -> Result<bool> {
+        Ok(self.adapter.ready()?)
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.adapter.interrupt()
+    }
+
+    fn arm(&mut self, on: bool) -> Result<()> {
+        Ok(self.adapter.arm(on)?)
+    }
+
+    fn allocate(&mut self, len: usize, attributes: MemoryAttributes) -> Result<MemoryRegion> {
+        self.engine.regions().allocate(self.domain.clone(), len, attributes)
+    }
+
+    unsafe fn register(
+        &mut self,
+        address: *mut u8,
+        len: usize,
+        attributes: MemoryAttributes,
+    ) -> Result<MemoryRegion> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.engine.regions().register(self.domain.clone(), address, len, attributes) }
+    }
+
+    fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
+        self.engine.create_vi(attributes)
+    }
+
+    fn destroy_vi(&mut self, vi: ViId, _sink: &mut dyn Sink) -> Result<()> {
+        match self.engine.destroy_vi(vi) {
+            // The adapter still fetches from its memory; it goes as soon as that is over.
+            Err(crate::Error::InUse(_)) => {
+                self.doomed.push(vi);
+                Ok(())
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn state(&self, vi: ViId) -> Option<ViState> {
+        self.engine.state(vi)
+    }
+
+    #[inline]
+    fn post(
+        &mut self,
+        vi: ViId,
+        queue: WorkQueue,
+        descriptor: Box<Descriptor>,
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
+        match queue {
+            WorkQueue::Send => self.with(sink, |engine, now, out| engine.post_send(now, vi, descriptor, out)),
+            WorkQueue::Receive => {
+                let now = self.now();
+                let mut out = Out { way: None, sink, asked: &mut self.asked };
+                self.engine.post_receive(now, vi, descriptor, &mut out);
+                Ok(())
+            }
+        }
+    }
+
+    fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId> {
+        self.engine.listen(discriminator, backlog)
+    }
+
+    fn unlisten(&mut self, listener: ListenerId, sink: &mut dyn Sink) {
+        if let Err(e) = self.with(sink, |engine, now, out| engine.unlisten(now, listener, out)) {
+            tracing::warn!("ending a listener: {e}");
+        }
+    }
+
+    fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)> {
+        let request = self.engine.next_request(listener)?;
+        Some((request.id, peer(request.remote, request.attributes, request.private_data)))
+    }
+
+    fn accept(
+        &mut self,
+        request: RequestId,
+        vi: ViId,
+        private_data: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
+        self.with(sink, |engine, now, out| engine.accept(now, request, vi, private_data, out))?
+    }
+
+    fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut dyn Sink) -> Result<()> {
+        self.with(sink, |engine, now, out| engine.reject(now, request, private_data, out))?
+    }
+
+    fn connect(
+        &mut self,
+        vi: ViId,
+        local_discriminator: &[u8],
+        remote: &NetAddress,
+        timeout: Duration,
+        private_data: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<()> {
+        self.asked.insert(vi, (remote.clone(), timeout));
+        self.with(sink, |engine, now, out| {
+            engine.connect(now, vi, local_discriminator, remote, nanos(timeout), private_data, out)
+        })?
+        .inspect_err(|_| {
+            self.asked.remove(&vi);
+        })
+    }
+
+    fn disconnect(&mut self, vi: ViId, sink: &mut dyn Sink) -> Result<()> {
+        self.with(sink, |engine, now, out| engine.disconnect(now, vi, out))?
+    }
+
+    fn close(&mut self, sink: &mut dyn Sink) {
+        let outcome = self.with(sink, |engine, now, out| engine.disconnect_all(now, out)).and_then(|()| {
+            // The peers' answers are waited for a little: they then need not time out. Nothing hangs on it.
+            let end = Instant::now() + FAREWELL;
+            while !self.engine.is_quiet() && Instant::now() < end {
+                self.progress(sink)?;
+            }
+            Ok(())
+        });
+        if let Err(e) = outcome {
+            tracing::warn!("closing {}: {e}", self.properties.device);
+        }
+    }
+
+    fn add_host(&mut self, name: &str, mac: MacAddress) -> Result<()> {
+        self.engine.add_host(name, mac)
+    }
+
+    fn resolve(&mut self, name: &str, timeout: Duration, sink: &mut dyn Sink) -> Result<()> {
+        self.with(sink, |engine, now, out| engine.resolve(now, name, nanos(timeout), out))?
+    }
+}
+
+/// Nanoseconds, far enough from the end of what a `Time` holds.
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos().min(u128::from(u64::MAX / 4)) as u64
+}
+
+/// A seed for connection identities that nobody off the path can guess.
+fn random_seed() -> Result<u64> {
+    let mut seed = [0u8; 8];
+    // SAFETY: 8 bytes of ours; the call writes at most as many.
+    let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
+    if got != seed.len() as isize {
+        return Err(uvia_driver::Error::last_os("getrandom for connection identities").into());
+    }
+    Ok(u64::from_ne_bytes(seed))
+}

@@ -1,0 +1,122 @@
+//! Frames on their way into the adapter: header slots, and what the adapter still refers to.
+
+use std::sync::Arc;
+
+use uvia_driver::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
+use uvia_driver::nic::{Nic, NicProperties, TxFrame};
+
+use crate::Result;
+use crate::engine::{FrameToken, PayloadPart, Sent};
+
+/// Bytes of a slot: the header, and a small payload behind it.
+const SLOT: usize = 256;
+/// The longest payload that is copied behind its header instead of being fetched from where it lies. Up to here the
+/// copy costs less than the second descriptor, and the memory is free at once. This is the one copy on the way out.
+const INLINE: usize = 128;
+/// Segments of a frame that are kept on the stack; more than any gather list of one frame has.
+const SEGMENTS: usize = 64;
+
+/// The header slots of an adapter's transmit ring.
+pub(super) struct Transmitter {
+    slots: DmaMemory,
+    free: Vec<u16>,
+    /// By slot: the engine's token where the adapter refers to registered memory too.
+    tokens: Vec<Option<FrameToken>>,
+    /// How many of those.
+    referenced: usize,
+    /// Below this many free slots they are collected from the adapter.
+    low: usize,
+    pending: bool,
+}
+
+impl Transmitter {
+    pub(super) fn new(domain: &Arc<dyn DmaDomain>, about: &NicProperties) -> Result<Self> {
+        let count = about.tx_slots.clamp(2, usize::from(u16::MAX));
+        Ok(Self {
+            // Read-only: the adapter fetches headers and never writes them.
+            slots: DmaMemory::allocate(domain.clone(), count * SLOT, Rights::READ)?,
+            free: (0..count as u16).rev().collect(),
+            tokens: vec![None; count],
+            referenced: 0,
+            low: count / 2,
+            pending: false,
+        })
+    }
+
+    /// Puts a frame into the adapter's ring.
+    #[inline]
+    pub(super) fn transmit(
+        &mut self,
+        adapter: &mut dyn Nic,
+        header: &[u8],
+        payload: &[PayloadPart<'_>],
+        token: FrameToken,
+    ) -> Result<Sent> {
+        let Some(&slot) = self.free.last() else { return Ok(Sent::Full) };
+        let base = usize::from(slot) * SLOT;
+        self.slots.write_bytes(base, header);
+        let bytes: usize = payload.iter().map(|part| part.len).sum();
+        let copied = bytes <= INLINE && header.len() + bytes <= SLOT;
+        let accepted = if copied {
+            let mut at = base + header.len();
+            for part in payload {
+                self.copy_in(at, part);
+                at += part.len;
+            }
+            let segments = [self.slots.segment(base..at)?];
+            adapter.transmit(&TxFrame { segments: &segments, token: slot.into() })?
+        } else {
+            let mut segments = [DmaSegment::default(); SEGMENTS];
+            segments[0] = self.slots.segment(base..base + header.len())?;
+            let Some(rest) = segments.get_mut(1..=payload.len()) else {
+                // The engine was told how many segments a frame may have, and that is fewer.
+                return Err(crate::Error::Resource { what: "segments of a frame", limit: SEGMENTS - 1 });
+            };
+            for (segment, part) in rest.iter_mut().zip(payload) {
+                *segment = part.region.dma(part.offset..part.offset + part.len)?;
+            }
+            adapter.transmit(&TxFrame { segments: &segments[..=payload.len()], token: slot.into() })?
+        };
+        if !accepted {
+            return Ok(Sent::Full);
+        }
+        self.free.pop();
+        self.pending = true;
+        if copied {
+            return Ok(Sent::Copied);
+        }
+        self.tokens[usize::from(slot)] = Some(token);
+        self.referenced += 1;
+        Ok(Sent::Referenced)
+    }
+
+    fn copy_in(&self, at: usize, part: &PayloadPart<'_>) {
+        let mut bytes = [0u8; INLINE];
+        let bytes = &mut bytes[..part.len];
+        // The engine cut the part from a segment, whose bounds were checked: reading it cannot fail.
+        if part.region.read(part.offset, bytes).is_ok() {
+            self.slots.write_bytes(at, bytes);
+        }
+    }
+
+    /// Whether it is time to ask the adapter which frames it is done with.
+    #[inline]
+    pub(super) fn wants_reclaim(&self) -> bool {
+        self.referenced > 0 || self.free.len() < self.low
+    }
+
+    /// Takes a slot back; answers the engine's token where the frame referred to registered memory.
+    pub(super) fn reclaimed(&mut self, slot: u64) -> Option<FrameToken> {
+        let slot = slot as u16;
+        self.free.push(slot);
+        let token = self.tokens.get_mut(usize::from(slot))?.take();
+        self.referenced -= usize::from(token.is_some());
+        token
+    }
+
+    /// Whether frames were put since the last call.
+    #[inline]
+    pub(super) fn take_pending(&mut self) -> bool {
+        std::mem::take(&mut self.pending)
+    }
+}

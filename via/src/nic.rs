@@ -1,0 +1,514 @@
+//! The NIC object: what programs open, and where the locks are.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
+
+use crossbeam::queue::ArrayQueue;
+use uvia_driver::dma::DmaDomain;
+use uvia_driver::nic as adapter;
+
+use crate::connection::Listener;
+use crate::cq::{CompletionQueue, Ring};
+use crate::credits::Credits;
+use crate::ethernet::Ethernet;
+use crate::hosts::Hosts;
+use crate::provider::Provider;
+use crate::sinks::Sinks;
+use crate::sleep;
+use crate::{
+    Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion, PostError, ProtectionTag,
+    ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
+};
+
+/// How a NIC is opened.
+#[derive(Debug, Clone, Default)]
+pub struct NicOptions {
+    /// This host's name, by which others find it. Default: the system's host name.
+    pub name: Option<String>,
+    /// A hosts file (lines of `MAC NAME...`). Default: /etc/uvia.hosts, where there is one.
+    pub hosts: Option<PathBuf>,
+    /// How the adapter is set up.
+    pub adapter: adapter::NicConfig,
+    /// End-to-end checksums (CRC32C) on every frame; used when either end asks for them.
+    pub integrity: bool,
+}
+
+/// What a NIC is, and its limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicProperties {
+    /// The device's name.
+    pub device: String,
+    /// The adapter's driver.
+    pub driver: &'static str,
+    /// Its station address.
+    pub mac: MacAddress,
+    /// Message bytes in one frame.
+    pub native_mtu: usize,
+    /// Longest message or RDMA transfer, bytes.
+    pub max_transfer_size: u32,
+    /// Most virtual interfaces.
+    pub max_vis: usize,
+    /// Most segments of a descriptor.
+    pub max_segments: usize,
+    /// Most descriptors of a work queue.
+    pub max_depth: usize,
+    /// Most entries of a completion queue.
+    pub max_cq_entries: usize,
+    /// Most registered regions.
+    pub max_regions: usize,
+    /// Longest private data with a connection request or its answer, bytes.
+    pub max_private_data: usize,
+    /// What connections can promise.
+    pub reliability_levels: &'static [ReliabilityLevel],
+    /// How sends can reach the adapter.
+    pub classes: &'static [EndpointClass],
+}
+
+/// A NIC, opened for virtual interfaces. Clones are handles to the same one; it closes with the last handle and
+/// the last object made from it.
+#[derive(Clone)]
+pub struct Nic(Arc<Shared>);
+
+/// What all objects of a NIC share.
+pub(crate) struct Shared {
+    /// The provider, and who gets its completions. Held for one bounded burst at a time; whoever does not get it
+    /// on the data path leaves its work in `posts` and goes on.
+    core: Mutex<Core>,
+    /// Descriptors posted while somebody else held `core`.
+    posts: ArrayQueue<(ViId, WorkQueue, Box<Descriptor>)>,
+    credits: Credits,
+    properties: NicProperties,
+    id: u64,
+    name: String,
+    hosts: Hosts,
+    next_tag: AtomicU32,
+    sleepers: sleep::Sleepers,
+}
+
+pub(crate) struct Core {
+    pub(crate) provider: Box<dyn Provider>,
+    pub(crate) sinks: Sinks,
+}
+
+/// Descriptors that can wait while another thread holds the engine; beyond it a poster waits for its turn.
+const POSTS: usize = 4096;
+
+static NEXT_NIC: AtomicU64 = AtomicU64::new(1);
+
+impl Nic {
+    /// Opens the device called `device` (a PCI address) in a DMA domain of its own.
+    ///
+    /// # Errors
+    /// What keeps the device from being opened, by name and with the way out.
+    pub fn open(device: &str, options: NicOptions) -> Result<Self> {
+        let device = uvia_driver::pci::open(device)?;
+        let domain = device.domain().clone();
+        let adapter = adapter::open(device, &options.adapter)?;
+        Self::with_adapter(adapter, domain, options)
+    }
+
+    /// Makes a NIC of an adapter that is open already; its memory is mapped into `domain`, which must be the
+    /// one that the adapter lives in. Several NICs may share a domain.
+    ///
+    /// # Errors
+    /// No memory for headers, or a hosts file that cannot be read.
+    pub fn with_adapter(
+        adapter: Box<dyn adapter::Nic>,
+        domain: Arc<dyn DmaDomain>,
+        options: NicOptions,
+    ) -> Result<Self> {
+        let name = match options.name {
+            Some(name) => name,
+            None => system_host_name(),
+        };
+        let hosts = Hosts::load(options.hosts.as_deref())?;
+        let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
+        let mut provider = Ethernet::new(adapter, domain, id, &name, options.integrity)?;
+        for (name, mac) in hosts.iter() {
+            provider.add_host(name, mac)?;
+        }
+        let properties = provider.properties().clone();
+        Ok(Self(Arc::new(Shared {
+            credits: Credits::new(properties.max_vis),
+            core: Mutex::new(Core { sinks: Sinks::new(properties.max_vis), provider: Box::new(provider) }),
+            posts: ArrayQueue::new(POSTS),
+            properties,
+            id,
+            name,
+            hosts,
+            next_tag: AtomicU32::new(1),
+            sleepers: sleep::Sleepers::default(),
+        })))
+    }
+
+    /// What it is, and its limits.
+    pub fn properties(&self) -> &NicProperties {
+        &self.0.properties
+    }
+
+    /// This host's name, by which others find it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Drives the NIC for one bounded burst; answers how much there was to do. Polling any queue does it too.
+    ///
+    /// # Errors
+    /// A fault of the adapter.
+    pub fn poll(&self) -> Result<usize> {
+        self.0.progress()
+    }
+
+    /// Whether frames can pass: the link is up and the receiver awake.
+    ///
+    /// # Errors
+    /// A fault of the adapter.
+    pub fn ready(&self) -> Result<bool> {
+        self.0.progress()?;
+        self.0.core().provider.ready()
+    }
+
+    /// Waits until frames can pass.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`], or a fault of the adapter.
+    pub fn wait_ready(&self, timeout: Duration) -> Result<()> {
+        let start = Instant::now();
+        while !self.ready()? {
+            if start.elapsed() >= timeout {
+                return Err(Error::Timeout {
+                    what: format!("the link of {}", self.0.properties.device),
+                    millis: timeout.as_millis() as u64,
+                });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// A new protection tag.
+    ///
+    /// # Errors
+    /// [`Error::Resource`] when 2^32 have been made.
+    pub fn create_tag(&self) -> Result<ProtectionTag> {
+        let id = self
+            .0
+            .next_tag
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
+            .map_err(|_| Error::Resource { what: "protection tags", limit: u32::MAX as usize })?;
+        Ok(ProtectionTag { nic: self.0.id, id })
+    }
+
+    /// Allocates and registers zeroed memory; at least `len` bytes, whole pages.
+    ///
+    /// # Errors
+    /// No memory, a limit of the DMA domain, or a tag of another NIC.
+    pub fn allocate(&self, len: usize, attributes: MemoryAttributes) -> Result<MemoryRegion> {
+        self.check_tag(attributes.tag)?;
+        self.0.core().provider.allocate(len, attributes)
+    }
+
+    /// Registers memory of the caller's, at any address.
+    ///
+    /// # Errors
+    /// As [`Nic::allocate`].
+    ///
+    /// # Safety
+    /// Until the last clone of the region and the last descriptor with it are gone, the memory stays mapped,
+    /// and is reached by volatile or atomic access only while a descriptor with it is posted or a peer may
+    /// write it.
+    pub unsafe fn register(
+        &self,
+        address: *mut u8,
+        len: usize,
+        attributes: MemoryAttributes,
+    ) -> Result<MemoryRegion> {
+        self.check_tag(attributes.tag)?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.0.core().provider.register(address, len, attributes) }
+    }
+
+    /// Creates a completion queue.
+    ///
+    /// # Errors
+    /// [`Error::Resource`] for more entries than the NIC allows, [`Error::Parameter`] for none.
+    pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue> {
+        let limit = self.0.properties.max_cq_entries;
+        match entries {
+            0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
+            _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
+            _ => Ok(CompletionQueue::new(self.0.clone(), Ring::new(entries))),
+        }
+    }
+
+    /// Creates a virtual interface; work queues without a completion queue are reaped by the interface itself.
+    ///
+    /// # Errors
+    /// [`Error::ClassUnavailable`], [`Error::ReliabilityLevel`], [`Error::TooLong`], [`Error::Resource`] when
+    /// a limit or a completion queue's entries do not suffice, [`Error::Parameter`] for a tag or completion
+    /// queue of another NIC.
+    pub fn create_vi(
+        &self,
+        attributes: &ViAttributes,
+        send: Option<&CompletionQueue>,
+        receive: Option<&CompletionQueue>,
+    ) -> Result<Vi> {
+        let limits = &self.0.properties;
+        self.check_tag(attributes.tag)?;
+        if !limits.classes.contains(&attributes.class) {
+            return Err(Error::ClassUnavailable {
+                class: attributes.class,
+                why: format!("{} ({}) has none", limits.device, limits.driver),
+            });
+        }
+        if !limits.reliability_levels.contains(&attributes.reliability) {
+            return Err(Error::ReliabilityLevel(attributes.reliability));
+        }
+        if attributes.max_transfer_size > limits.max_transfer_size {
+            return Err(Error::TooLong {
+                length: attributes.max_transfer_size.into(),
+                limit: limits.max_transfer_size.into(),
+            });
+        }
+        for depth in [attributes.send_depth, attributes.receive_depth] {
+            if depth == 0 || depth > limits.max_depth {
+                return Err(Error::Parameter(format!(
+                    "a work queue's depth is 1 to {}, not {depth}",
+                    limits.max_depth
+                )));
+            }
+        }
+        if [send, receive].iter().flatten().any(|cq| !cq.belongs_to(&self.0)) {
+            return Err(Error::Parameter("the completion queue belongs to another NIC".to_owned()));
+        }
+        let send = promised(send, attributes.send_depth)?;
+        let receive = promised(receive, attributes.receive_depth).inspect_err(|_| send.undo())?;
+        let id = {
+            let mut core = self.0.core();
+            let id = core.provider.create_vi(attributes).inspect_err(|_| {
+                send.undo();
+                receive.undo();
+            })?;
+            core.sinks.open(id, send.ring.clone(), receive.ring.clone());
+            id
+        };
+        self.0.credits.open(id);
+        Ok(Vi::new(self.0.clone(), id, attributes.clone(), send.into_parts(), receive.into_parts()))
+    }
+
+    /// Waits for connection requests at a discriminator, keeping up to `backlog` unanswered ones.
+    ///
+    /// # Errors
+    /// When somebody on this NIC waits there already, or the discriminator is too long.
+    pub fn listen(&self, discriminator: &[u8], backlog: usize) -> Result<Listener> {
+        let id = self.0.core().provider.listen(discriminator, backlog)?;
+        Ok(Listener::new(self.0.clone(), id))
+    }
+
+    /// Finds a host by its name: in the hosts file, else by asking all of the network for up to `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownHost`].
+    pub fn resolve(&self, name: &str, timeout: Duration) -> Result<MacAddress> {
+        if name == self.0.name {
+            return Ok(self.0.properties.mac);
+        }
+        if let Some(mac) = self.0.hosts.get(name) {
+            return Ok(mac);
+        }
+        {
+            let mut core = self.0.core();
+            let core = &mut *core;
+            core.sinks.forget_name(name);
+            core.provider.resolve(name, timeout, &mut core.sinks)?;
+        }
+        let found = self.0.wait(timeout + Duration::from_secs(1), || {
+            self.0.progress()?;
+            Ok(self.0.core().sinks.take_name(name))
+        })?;
+        found
+            .flatten()
+            .ok_or_else(|| Error::UnknownHost { name: name.to_owned(), millis: timeout.as_millis() as u64 })
+    }
+
+    fn check_tag(&self, tag: ProtectionTag) -> Result<()> {
+        if tag.nic != self.0.id {
+            return Err(Error::Parameter("the protection tag was made by another NIC".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+/// Entries of a completion queue, promised to a work queue that is being made.
+struct Promised {
+    ring: Arc<Ring>,
+    shared: bool,
+    depth: usize,
+}
+
+fn promised(cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
+    let (ring, shared) = match cq {
+        Some(cq) => (cq.ring().clone(), true),
+        None => (Ring::new(depth), false),
+    };
+    ring.promise(depth)?;
+    Ok(Promised { ring, shared, depth })
+}
+
+impl Promised {
+    fn undo(&self) {
+        self.ring.release(self.depth);
+    }
+
+    fn into_parts(self) -> (Arc<Ring>, bool) {
+        (self.ring, self.shared)
+    }
+}
+
+impl Shared {
+    /// The provider, waiting for whoever holds it. Control path only.
+    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
+        // A panic under the lock is a bug that was reported; the state is as good as any that a broken device
+        // leaves, and closing must still be possible.
+        self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn try_core(&self) -> Option<MutexGuard<'_, Core>> {
+        match self.core.try_lock() {
+            Ok(core) => Some(core),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn properties(&self) -> &NicProperties {
+        &self.properties
+    }
+
+    /// Drives the provider for one burst, unless somebody else is doing so.
+    pub(crate) fn progress(&self) -> Result<usize> {
+        match self.try_core() {
+            Some(mut core) => self.progress_with(&mut core),
+            None => Ok(0),
+        }
+    }
+
+    #[inline]
+    fn progress_with(&self, core: &mut Core) -> Result<usize> {
+        self.drain_posts(core)?;
+        core.provider.progress(&mut core.sinks)
+    }
+
+    /// Gives the provider what was posted while somebody else held it, in order.
+    #[inline]
+    fn drain_posts(&self, core: &mut Core) -> Result<()> {
+        while let Some((vi, queue, descriptor)) = self.posts.pop() {
+            core.provider.post(vi, queue, descriptor, &mut core.sinks)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(crate) fn post(
+        &self,
+        vi: ViId,
+        queue: WorkQueue,
+        depth: usize,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), PostError> {
+        if !self.credits.take(vi, queue, depth) {
+            return Err(PostError { error: Error::QueueFull { depth }, descriptor });
+        }
+        let mut core = match self.try_core() {
+            Some(core) => core,
+            None => match self.posts.push((vi, queue, descriptor)) {
+                Ok(()) => return Ok(()),
+                // Thousands of posts wait: now waiting for the engine is all that is left.
+                Err((_, _, descriptor)) => {
+                    let mut core = self.core();
+                    return self.post_with(&mut core, vi, queue, descriptor);
+                }
+            },
+        };
+        self.post_with(&mut core, vi, queue, descriptor)
+    }
+
+    #[inline]
+    fn post_with(
+        &self,
+        core: &mut Core,
+        vi: ViId,
+        queue: WorkQueue,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), PostError> {
+        // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is
+        // next polled.
+        let earlier = self.drain_posts(core);
+        let outcome = core.provider.post(vi, queue, descriptor, &mut core.sinks);
+        if let Err(e) = earlier.and(outcome) {
+            tracing::warn!("posting: {e}");
+        }
+        Ok(())
+    }
+
+    /// The next completion of a ring; drives the provider when there is none.
+    #[inline]
+    pub(crate) fn reap(&self, ring: &Ring) -> Result<Option<crate::Completion>> {
+        let mut next = ring.pop();
+        if next.is_none() {
+            self.progress()?;
+            next = ring.pop();
+        }
+        if let Some(completion) = &next
+            && !self.credits.give(completion.vi, completion.queue)
+        {
+            // Its interface is gone: the entry that was kept for this completion is free now.
+            ring.release(1);
+        }
+        Ok(next)
+    }
+
+    pub(crate) fn destroy_vi(&self, vi: ViId) {
+        let mut core = self.core();
+        let core = &mut *core;
+        let outcome = self
+            .drain_posts(core)
+            .and_then(|()| core.provider.disconnect(vi, &mut core.sinks))
+            .and_then(|()| core.provider.destroy_vi(vi, &mut core.sinks));
+        if let Err(e) = outcome {
+            tracing::warn!(?vi, "destroying a virtual interface: {e}");
+        }
+    }
+
+    /// Ends the counting for a work queue; answers how many descriptors are still to be reaped.
+    pub(crate) fn close_queue(&self, vi: ViId, queue: WorkQueue) -> usize {
+        self.credits.close(vi, queue)
+    }
+
+    /// Waits for `ready` to answer, up to `timeout`.
+    pub(crate) fn wait<T>(
+        &self,
+        timeout: Duration,
+        ready: impl FnMut() -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        sleep::wait(self, &self.sleepers, timeout, ready)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let core = self.core.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        core.provider.close(&mut core.sinks);
+    }
+}
+
+/// The system's host name, or "localhost" where it has none.
+fn system_host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname")
+        .ok()
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| "localhost".to_owned())
+}

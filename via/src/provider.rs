@@ -1,0 +1,99 @@
+//! The door between the VI layer and whoever does its work: software on an Ethernet NIC, or an adapter that
+//! knows virtual interfaces itself.
+//!
+//! A provider is called under its NIC's lock, by whoever won it, for one bounded piece of work.
+
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use crate::{
+    Completion, ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryRegion, NetAddress,
+    NicProperties, Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
+};
+
+pub(crate) use crate::engine::{ListenerId, RequestId};
+
+/// What has happened to a connection or a name.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A request of ours was accepted.
+    Connected(ViId, Peer),
+    /// A request of ours came to nothing.
+    ConnectFailed(ViId, Error),
+    /// A connection is no more; the interface is in state Error.
+    Broken(ViId, ConnectionLoss),
+    /// A name was found.
+    Resolved(String, MacAddress),
+    /// A name was not found.
+    Unresolved(String),
+}
+
+/// Takes what a provider has finished.
+pub(crate) trait Sink {
+    /// A descriptor; each posted one exactly once.
+    fn complete(&mut self, completion: Completion);
+    /// News.
+    fn event(&mut self, event: Event);
+}
+
+/// What does the work of virtual interfaces.
+pub(crate) trait Provider: Send {
+    fn properties(&self) -> &NicProperties;
+
+    /// Moves frames both ways and runs timers, for one bounded burst. Answers how much there was to do.
+    fn progress(&mut self, sink: &mut dyn Sink) -> Result<usize>;
+    /// How long until `progress` must run although nothing arrives; `None`: not at all.
+    fn idle_for(&self) -> Option<Duration>;
+    fn ready(&mut self) -> Result<bool>;
+    fn interrupt(&self) -> Option<BorrowedFd<'_>>;
+    fn arm(&mut self, on: bool) -> Result<()>;
+
+    fn allocate(&mut self, len: usize, attributes: MemoryAttributes) -> Result<MemoryRegion>;
+    /// # Safety
+    /// As [`uvia_driver::dma::DmaRegion::register`].
+    unsafe fn register(
+        &mut self,
+        address: *mut u8,
+        len: usize,
+        attributes: MemoryAttributes,
+    ) -> Result<MemoryRegion>;
+
+    fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId>;
+    fn destroy_vi(&mut self, vi: ViId, sink: &mut dyn Sink) -> Result<()>;
+    fn state(&self, vi: ViId) -> Option<ViState>;
+    /// Takes a descriptor that was checked; it comes back by the sink.
+    fn post(
+        &mut self,
+        vi: ViId,
+        queue: WorkQueue,
+        descriptor: Box<Descriptor>,
+        sink: &mut dyn Sink,
+    ) -> Result<()>;
+
+    fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId>;
+    fn unlisten(&mut self, listener: ListenerId, sink: &mut dyn Sink);
+    fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)>;
+    fn accept(
+        &mut self,
+        request: RequestId,
+        vi: ViId,
+        private_data: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<()>;
+    fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut dyn Sink) -> Result<()>;
+    fn connect(
+        &mut self,
+        vi: ViId,
+        local_discriminator: &[u8],
+        remote: &NetAddress,
+        timeout: Duration,
+        private_data: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<()>;
+    fn disconnect(&mut self, vi: ViId, sink: &mut dyn Sink) -> Result<()>;
+    /// Leaves all connections, saying so to the peers.
+    fn close(&mut self, sink: &mut dyn Sink);
+
+    fn add_host(&mut self, name: &str, mac: MacAddress) -> Result<()>;
+    fn resolve(&mut self, name: &str, timeout: Duration, sink: &mut dyn Sink) -> Result<()>;
+}

@@ -1,0 +1,259 @@
+//! Virtual interfaces: the endpoints that programs hold.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cq::Ring;
+use crate::nic::Shared;
+use crate::{
+    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, Result, ViAttributes, ViId,
+    ViState, WorkQueue,
+};
+
+/// A virtual interface: a pair of work queues, connected to one other. Dropping it disconnects it; what was
+/// posted and is not finished comes back flushed to its completion queue, or is dropped with it.
+pub struct Vi {
+    nic: Arc<Shared>,
+    id: ViId,
+    attributes: ViAttributes,
+    send: Queue,
+    receive: Queue,
+}
+
+/// Where completions of a work queue go, and whether others share it.
+struct Queue {
+    ring: Arc<Ring>,
+    shared: bool,
+    depth: usize,
+}
+
+/// A descriptor that could not be posted, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct PostError {
+    /// Why.
+    #[source]
+    pub error: Error,
+    /// The descriptor, as it was given.
+    pub descriptor: Box<Descriptor>,
+}
+
+impl Vi {
+    pub(crate) fn new(
+        nic: Arc<Shared>,
+        id: ViId,
+        attributes: ViAttributes,
+        send: (Arc<Ring>, bool),
+        receive: (Arc<Ring>, bool),
+    ) -> Self {
+        let send = Queue { ring: send.0, shared: send.1, depth: attributes.send_depth };
+        let receive = Queue { ring: receive.0, shared: receive.1, depth: attributes.receive_depth };
+        Self { nic, id, attributes, send, receive }
+    }
+
+    pub(crate) fn belongs_to(&self, nic: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.nic, nic)
+    }
+
+    /// Its name in completions.
+    pub fn id(&self) -> ViId {
+        self.id
+    }
+
+    /// What it was created with.
+    pub fn attributes(&self) -> &ViAttributes {
+        &self.attributes
+    }
+
+    /// Its state.
+    pub fn state(&self) -> ViState {
+        self.nic.core().provider.state(self.id).unwrap_or(ViState::Error)
+    }
+
+    /// Why its last connection broke, if it did.
+    pub fn loss(&self) -> Option<ConnectionLoss> {
+        self.nic.core().sinks.loss(self.id)
+    }
+
+    /// Posts to the send queue. The memory belongs to the NIC until the descriptor comes back.
+    ///
+    /// # Errors
+    /// The descriptor comes back at once when the queue is full, a segment is of another NIC or tag, or the
+    /// message is over the maximum transfer size. In state Error, and in Idle, it is taken and completes
+    /// flushed.
+    #[inline]
+    pub fn post_send(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
+        self.post(WorkQueue::Send, descriptor)
+    }
+
+    /// Posts to the receive queue; possible before the interface is connected, and wise.
+    ///
+    /// # Errors
+    /// As [`Vi::post_send`].
+    #[inline]
+    pub fn post_receive(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
+        self.post(WorkQueue::Receive, descriptor)
+    }
+
+    fn post(&self, queue: WorkQueue, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
+        if let Err(error) = self.check(queue, &descriptor) {
+            return Err(PostError { error, descriptor });
+        }
+        self.nic.post(self.id, queue, self.queue(queue).depth, descriptor)
+    }
+
+    fn queue(&self, queue: WorkQueue) -> &Queue {
+        match queue {
+            WorkQueue::Send => &self.send,
+            WorkQueue::Receive => &self.receive,
+        }
+    }
+
+    /// Bounds were checked when the segments were made; here: whose memory it is, and how much.
+    #[inline]
+    fn check(&self, queue: WorkQueue, descriptor: &Descriptor) -> Result<()> {
+        let limits = self.nic.properties();
+        if descriptor.segments.len() > limits.max_segments {
+            return Err(Error::Resource { what: "segments of a descriptor", limit: limits.max_segments });
+        }
+        let mut bytes = 0u64;
+        for segment in &descriptor.segments {
+            let region = segment.region();
+            // A tag names its NIC, so that this is a check of the NIC too.
+            if region.attributes().tag != self.attributes.tag {
+                return Err(Error::Protection {
+                    handle: region.handle(),
+                    why: "it is registered under another tag or with another NIC than the interface",
+                });
+            }
+            bytes += u64::from(segment.len());
+        }
+        let limit = u64::from(self.attributes.max_transfer_size);
+        if queue == WorkQueue::Send {
+            if bytes > limit {
+                return Err(Error::TooLong { length: bytes, limit });
+            }
+        } else if !matches!(descriptor.operation, Operation::Send) {
+            return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The next finished descriptor of the send queue, if it is not tied to a completion queue.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when it is tied to one; a fault of the adapter.
+    #[inline]
+    pub fn send_done(&self) -> Result<Option<Box<Descriptor>>> {
+        self.done(WorkQueue::Send)
+    }
+
+    /// The next finished descriptor of the receive queue, if it is not tied to a completion queue.
+    ///
+    /// # Errors
+    /// As [`Vi::send_done`].
+    #[inline]
+    pub fn receive_done(&self) -> Result<Option<Box<Descriptor>>> {
+        self.done(WorkQueue::Receive)
+    }
+
+    /// As [`Vi::send_done`], waiting up to `timeout`.
+    ///
+    /// # Errors
+    /// As [`Vi::send_done`].
+    pub fn send_wait(&self, timeout: Duration) -> Result<Option<Box<Descriptor>>> {
+        self.nic.wait(timeout, || self.done(WorkQueue::Send))
+    }
+
+    /// As [`Vi::receive_done`], waiting up to `timeout`.
+    ///
+    /// # Errors
+    /// As [`Vi::send_done`].
+    pub fn receive_wait(&self, timeout: Duration) -> Result<Option<Box<Descriptor>>> {
+        self.nic.wait(timeout, || self.done(WorkQueue::Receive))
+    }
+
+    fn done(&self, queue: WorkQueue) -> Result<Option<Box<Descriptor>>> {
+        let queue = self.queue(queue);
+        if queue.shared {
+            return Err(Error::Parameter(
+                "this work queue is tied to a completion queue: reap that one".to_owned(),
+            ));
+        }
+        Ok(self.nic.reap(&queue.ring)?.map(|completion| completion.descriptor))
+    }
+
+    /// Asks for a connection, and waits for the answer up to `timeout`.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it is not idle, [`Error::Rejected`], [`Error::NoMatch`], [`Error::Timeout`]; the
+    /// interface is idle again.
+    pub fn connect(&self, remote: &NetAddress, timeout: Duration, private_data: &[u8]) -> Result<Peer> {
+        self.connect_start(remote, timeout, private_data)?;
+        // The request ends by itself at its time-out; the margin is for the event to come through.
+        match self.nic.wait(timeout + Duration::from_secs(1), || self.connect_done())? {
+            Some(peer) => Ok(peer),
+            None => Err(Error::Timeout {
+                what: format!("connecting to {remote:?}"),
+                millis: timeout.as_millis() as u64,
+            }),
+        }
+    }
+
+    /// Asks for a connection without waiting; [`Vi::connect_done`] has the outcome.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it is not idle, [`Error::Parameter`] for a timeout of 0 or too much private data.
+    pub fn connect_start(&self, remote: &NetAddress, timeout: Duration, private_data: &[u8]) -> Result<()> {
+        if timeout.is_zero() {
+            return Err(Error::Parameter("a connection request needs a time-out above 0".to_owned()));
+        }
+        let mut core = self.nic.core();
+        let core = &mut *core;
+        core.sinks.forget_outcome(self.id);
+        core.provider.connect(self.id, &[], remote, timeout, private_data, &mut core.sinks)
+    }
+
+    /// The outcome of [`Vi::connect_start`], `None` while there is none; drives the NIC.
+    ///
+    /// # Errors
+    /// As [`Vi::connect`].
+    pub fn connect_done(&self) -> Result<Option<Peer>> {
+        self.nic.progress()?;
+        self.nic.core().sinks.take_outcome(self.id).transpose()
+    }
+
+    /// Leaves the connection, if there is one. The interface is idle again; descriptors that are not finished
+    /// come back flushed.
+    ///
+    /// # Errors
+    /// A fault of the adapter.
+    pub fn disconnect(&self) -> Result<()> {
+        {
+            let mut core = self.nic.core();
+            let core = &mut *core;
+            core.provider.disconnect(self.id, &mut core.sinks)?;
+        }
+        self.nic.progress().map(|_| ())
+    }
+}
+
+impl Drop for Vi {
+    fn drop(&mut self) {
+        self.nic.destroy_vi(self.id);
+        for which in [WorkQueue::Send, WorkQueue::Receive] {
+            let queue = self.queue(which);
+            // Entries of a shared queue are free again but for those with completions still to be reaped.
+            let out = self.nic.close_queue(self.id, which);
+            queue.ring.release(queue.depth.saturating_sub(out));
+        }
+    }
+}
+
+/// A completion of an interface that is no more is still given to whoever reaps the queue.
+impl Completion {
+    /// Whether it is of that interface.
+    pub fn is_of(&self, vi: &Vi) -> bool {
+        self.vi == vi.id
+    }
+}
