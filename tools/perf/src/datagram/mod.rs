@@ -10,9 +10,11 @@ mod server;
 mod wire;
 
 pub use client::run_client;
-pub use link::{Link, Packet};
+pub use link::{BURST, Link, Packet};
 pub use server::{Stop, serve};
 pub use wire::{Body, HEAD, Head, LEAST_CONTROL};
+#[cfg(test)]
+pub use wire::Kind;
 
 use uvia_tools::Failure;
 use crate::load::{Load, Test};

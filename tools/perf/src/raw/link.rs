@@ -46,11 +46,17 @@ impl RawLink {
         let memory = DmaMemory::allocate(domain, SLOTS * stride, Rights::READ)?;
         let own = nic.properties().mac;
         let free = (0..SLOTS as u16).collect();
-        let mut link = Self { nic, memory, stride, free, own, peer, last_source: MacAddress::default() };
+        let mut link = Self { nic, memory, stride, free, own, peer: None, last_source: MacAddress::default() };
         if let Some(peer) = peer {
-            link.address_buffers(peer);
+            link.join(peer);
         }
         Ok(link)
+    }
+
+    /// From now on talks to `peer` alone.
+    pub fn join(&mut self, peer: MacAddress) {
+        self.peer = Some(peer);
+        self.address_buffers(peer);
     }
 
     /// Waits for the link.
