@@ -10,5 +10,5 @@ mod region;
 pub use domain::{DmaDomain, DomainLimits, Rights};
 pub use identity::IdentityDomain;
 pub use iova::IovaSpace;
-pub use memory::DmaMemory;
+pub use memory::{DmaMemory, PageKind};
 pub use region::{DmaRegion, DmaSegment};

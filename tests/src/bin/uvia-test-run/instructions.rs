@@ -1,0 +1,103 @@
+//! What a message costs over a raw frame, in instructions: a count that repeats exactly, and may only fall.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::host::cargo;
+use crate::report::{Failure, Report, Verdict};
+
+/// The figure on record, with the compiler that it was counted with.
+const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
+/// A send and a receive may never add more.
+const CEILING: u64 = 600;
+/// Rounds of the two counts that are compared.
+const ROUNDS: [u64; 2] = [2_000, 12_000];
+
+/// Counts and compares.
+pub fn run(report: &mut Report) {
+    report.heading("instructions of the data path");
+    report.case("a VI send and receive adds no more instructions to a raw frame than before", || {
+        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
+        }
+        let program = build()?;
+        let (raw, vi) = (message(&program, "raw")?, message(&program, "vi")?);
+        let added = vi.saturating_sub(raw);
+        println!("   {vi} a message, {raw} a raw frame: {added} added");
+        let (recorded, compiler) = record()?;
+        let ours = rustc()?;
+        if added > CEILING {
+            return Err(format!("{added} instructions added, over the ceiling of {CEILING}").into());
+        }
+        // Another compiler makes other code; then the ceiling alone is the gate.
+        if compiler == ours && added > recorded {
+            return Err(format!(
+                "{added} instructions added, {recorded} on record: find what grew (callgrind_annotate)"
+            )
+            .into());
+        }
+        if compiler == ours && added < recorded {
+            println!("   {recorded} on record: write {added} into {RECORD}");
+        }
+        Ok(Verdict::Passed)
+    });
+}
+
+fn build() -> Result<PathBuf, Failure> {
+    let output = cargo(&[
+        "build",
+        "--release",
+        "--quiet",
+        "-p",
+        "uvia-tests",
+        "--bin",
+        "uvia-count",
+        "--message-format=json",
+    ])
+    .stderr(Stdio::inherit())
+    .output()?;
+    let text = String::from_utf8(output.stdout)?;
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "uvia-count")
+        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
+        .ok_or_else(|| "cargo built no uvia-count".into())
+}
+
+/// Instructions a message; a round has two.
+fn message(program: &Path, kind: &str) -> Result<u64, Failure> {
+    let [few, many] = ROUNDS;
+    let difference = total(program, kind, many)?.checked_sub(total(program, kind, few)?);
+    Ok(difference.ok_or("more rounds took fewer instructions")? / ((many - few) * 2))
+}
+
+fn total(program: &Path, kind: &str, rounds: u64) -> Result<u64, Failure> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(program)
+        .arg(kind)
+        .arg(rounds.to_string())
+        .stdin(Stdio::null())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    if !output.status.success() {
+        return Err(format!("uvia-count under valgrind: {}\n{text}", output.status).into());
+    }
+    text.lines()
+        .find_map(|line| line.split_once("Collected : "))
+        .and_then(|(_, count)| count.trim().parse().ok())
+        .ok_or_else(|| format!("valgrind told no count:\n{text}").into())
+}
+
+fn record() -> Result<(u64, String), Failure> {
+    let text = std::fs::read_to_string(RECORD)?;
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let figure = lines.next().and_then(|line| line.trim().parse().ok());
+    let compiler = lines.next().map(|line| line.trim().to_owned());
+    figure.zip(compiler).ok_or_else(|| format!("{RECORD} has no figure and compiler").into())
+}
+
+fn rustc() -> Result<String, Failure> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    Ok(String::from_utf8(Command::new(rustc).arg("--version").output()?.stdout)?.trim().to_owned())
+}

@@ -1,0 +1,119 @@
+//! Two guests: the main job as a newcomer types it, and tools whose other end vanishes.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use uvia_vm::{NicKind, Session, Settings, Task};
+
+use crate::Options;
+use crate::report::{Failure, Report, Verdict};
+
+/// The main job may take so long, after the build.
+const MAIN_JOB: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// Runs them.
+pub fn run(report: &mut Report, options: &Options) {
+    report.heading("two guests");
+    report.case("the main job: qemu/run moves a file and prints the table", || main_job(&[]));
+    let settings = Settings {
+        guests: 2,
+        nics: vec![NicKind::Virtio],
+        keep_log: options.keep_log.as_ref().map(|dir| dir.join("two-guests")),
+        ..Settings::default()
+    };
+    match Session::boot(&settings) {
+        Ok(session) => copies(report, &session),
+        Err(e) => report.failed("two guests: booting them", &e.to_string()),
+    }
+}
+
+fn main_job(arguments: &[&str]) -> Result<Verdict, Failure> {
+    let start = Instant::now();
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../qemu/run"))
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    if !output.status.success() {
+        return Err(format!("{}", output.status).into());
+    }
+    for word in ["VI send", "RDMA write", "kernel UDP", "SHA-256"] {
+        if !text.contains(word) {
+            return Err(format!("its output does not have {word:?}").into());
+        }
+    }
+    let took = start.elapsed();
+    if took > MAIN_JOB {
+        return Err(format!("it took {} s, over the {} s promised", took.as_secs(), MAIN_JOB.as_secs()).into());
+    }
+    Ok(Verdict::Passed)
+}
+
+/// Copies between two guests, good and bad.
+fn copies(report: &mut Report, session: &Session) {
+    let [to, from] = session.guests() else {
+        return report.failed("two guests: booting them", "there are not two");
+    };
+    let sh = |line: &str| Task::new(["sh", "-c", line]);
+    report.case("two guests: a copy arrives whole, and only once", || {
+        to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
+        let listener = to.spawn(sh("uvia-cp --listen /tmp/in --once --nic $UVIA_NIC_A --name b"))?;
+        let send = "head -c 3000001 /dev/urandom > /tmp/file; \
+                    uvia-cp /tmp/file b:copy --nic $UVIA_NIC_A --name a >&2; sha256sum < /tmp/file";
+        let sent = from.run(sh(send), LIMIT)?;
+        let received = listener.wait(LIMIT)?;
+        let there = to.run(sh("sha256sum < /tmp/in/copy; ls -A /tmp/in | wc -l >&2"), LIMIT)?;
+        if !received.status.is_success() || sent.stdout != there.stdout || there.stderr != b"1\n" {
+            return Err(format!("{sent:?}\n{received:?}\n{there:?}").into());
+        }
+        Ok(Verdict::Passed)
+    });
+    report.case("two guests: a sender that is killed leaves no half file, and the next copy works", || {
+        to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
+        let listener = to.spawn(sh("uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
+        let killed = "head -c 300000000 /dev/zero > /tmp/big; \
+                      uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a & copy=$!; sleep 2; kill -9 $copy; \
+                      wait $copy; sleep 8; rm /tmp/big; \
+                      echo hello > /tmp/small; uvia-cp /tmp/small b:small --nic $UVIA_NIC_A --name a";
+        let next = from.run(sh(killed), LIMIT)?;
+        let there = to.run(sh("ls -A /tmp/in"), LIMIT)?;
+        listener.signal(libc::SIGTERM)?;
+        listener.wait(LIMIT)?;
+        if !next.status.is_success() || there.stdout != b"small\n" {
+            return Err(format!("{next:?}\n{there:?}").into());
+        }
+        Ok(Verdict::Passed)
+    });
+    report.case("two guests: a receiver that is killed fails the sender in bounded time", || {
+        to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
+        let listener = to.spawn(sh("exec uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
+        let sender =
+            from.spawn(sh("head -c 300000000 /dev/zero > /tmp/big; exec uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a"))?;
+        std::thread::sleep(Duration::from_secs(4));
+        listener.signal(libc::SIGKILL)?;
+        listener.wait(LIMIT)?;
+        let outcome = sender.wait(Duration::from_secs(30))?;
+        let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
+        if outcome.status.is_success() || said.is_empty() {
+            return Err(format!("{outcome:?}").into());
+        }
+        Ok(Verdict::Passed)
+    });
+    report.case("two guests: a full disk at the receiver fails both ends and leaves nothing", || {
+        to.run(sh("rm -rf /tmp/full; mkdir /tmp/full; mount -t tmpfs -o size=1m none /tmp/full"), LIMIT)?;
+        let listener = to.spawn(sh("uvia-cp --listen /tmp/full --once --nic $UVIA_NIC_A --name b"))?;
+        let sent = from.run(
+            sh("head -c 5000000 /dev/zero > /tmp/file; uvia-cp /tmp/file b:file --nic $UVIA_NIC_A --name a"),
+            LIMIT,
+        )?;
+        let received = listener.wait(LIMIT)?;
+        let there = to.run(sh("ls -A /tmp/full; umount /tmp/full"), LIMIT)?;
+        if sent.status.is_success() || received.status.is_success() || !there.stdout.is_empty() {
+            return Err(format!("{sent:?}\n{received:?}\n{there:?}").into());
+        }
+        Ok(Verdict::Passed)
+    });
+}
