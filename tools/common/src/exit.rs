@@ -4,7 +4,8 @@ use std::error::Error;
 use std::process::ExitCode;
 
 /// For the end of `--help`.
-pub const EXIT_CODES: &str = "Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
+pub const EXIT_CODES: &str =
+    "Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
 
 /// Why a tool ends without success.
 ///

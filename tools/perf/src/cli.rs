@@ -110,14 +110,18 @@ pub struct Where {
     ends: Ends,
 
     /// With --listen: serve one client after the other
-    #[arg(long, requires = "listen")]
+    #[arg(long)]
     keep: bool,
 }
 
 impl Where {
     /// # Errors
-    /// One NIC given twice.
+    /// One NIC given twice; --keep without --listen.
     pub fn choice(&self) -> Result<PairOrHost<'_>, Failure> {
+        // Not left to clap, which does not ask for what would be in conflict with something given.
+        if self.keep && !self.ends.listen {
+            return Err(Failure::usage("--keep goes with --listen only"));
+        }
         if let Some([a, b]) = self.ends.pair.as_deref() {
             if a == b {
                 return Err(Failure::usage(format!("--pair needs two NICs, and {a} was given twice")));
@@ -215,7 +219,6 @@ mod tests {
             "uvia-perf lat",
             "uvia-perf lat --pair a",
             "uvia-perf lat --listen --to b",
-            "uvia-perf lat --to b --keep",
             "uvia-perf lat --listen --size 0x",
             "uvia-perf lat --listen --size 64 --sizes all",
             "uvia-perf lat --listen --iterations 0",
@@ -224,7 +227,9 @@ mod tests {
         ] {
             assert!(parse(line).is_err(), "{line}");
         }
-        let Command::Lat(args) = parse("uvia-perf lat --pair a a").unwrap().command else { panic!() };
-        assert!(matches!(args.ends.choice(), Err(Failure::Usage(_))));
+        for line in ["uvia-perf lat --pair a a", "uvia-perf lat --to b --keep"] {
+            let Command::Lat(args) = parse(line).unwrap().command else { panic!() };
+            assert!(matches!(args.ends.choice(), Err(Failure::Usage(_))), "{line}");
+        }
     }
 }

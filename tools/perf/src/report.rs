@@ -221,7 +221,17 @@ mod tests {
         let value: serde_json::Value = serde_json::to_value(&row).unwrap();
         let keys: Vec<_> = value.as_object().unwrap().keys().cloned().collect();
         let mut wanted = vec![
-            "test", "op", "class", "nic", "size", "iterations", "min_us", "p50_us", "p90_us", "p99_us", "p999_us",
+            "test",
+            "op",
+            "class",
+            "nic",
+            "size",
+            "iterations",
+            "min_us",
+            "p50_us",
+            "p90_us",
+            "p99_us",
+            "p999_us",
         ];
         wanted.sort_unstable();
         let mut keys: Vec<_> = keys.iter().map(String::as_str).collect();

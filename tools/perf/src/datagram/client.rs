@@ -3,9 +3,9 @@
 use super::link::{Link, ask};
 use super::wire::{Body, Head, Kind, new_session};
 use super::{bw, lat};
-use uvia_tools::Failure;
 use crate::load::{Load, Test};
 use crate::report::Subject;
+use uvia_tools::Failure;
 
 /// Runs a test against [`super::serve`] at the link's peer, and prints a row for each size.
 pub fn run_client<L: Link>(

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::link::{Link, expect};
 use super::wire::{Head, Kind};
-use uvia_tools::Failure;
 use crate::load::Load;
 use crate::report::Latency;
+use uvia_tools::Failure;
 
 /// A ping that has not come back by then is lost.
 const PATIENCE: Duration = Duration::from_secs(1);

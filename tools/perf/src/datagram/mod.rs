@@ -12,13 +12,13 @@ mod wire;
 pub use client::run_client;
 pub use link::{BURST, Link, Packet};
 pub use server::{Stop, serve};
-pub use wire::{Body, HEAD, Head, LEAST_CONTROL};
 #[cfg(test)]
 pub use wire::Kind;
+pub use wire::{Body, HEAD, Head, LEAST_CONTROL};
 
-use uvia_tools::Failure;
 use crate::load::{Load, Test};
 use crate::report::{Bandwidth, Latency, Subject};
+use uvia_tools::Failure;
 
 /// Runs a test with both ends in this thread, and prints a row for each size.
 pub fn run_pair<L: Link>(

@@ -46,7 +46,8 @@ impl RawLink {
         let memory = DmaMemory::allocate(domain, SLOTS * stride, Rights::READ)?;
         let own = nic.properties().mac;
         let free = (0..SLOTS as u16).collect();
-        let mut link = Self { nic, memory, stride, free, own, peer: None, last_source: MacAddress::default() };
+        let mut link =
+            Self { nic, memory, stride, free, own, peer: None, last_source: MacAddress::default() };
         if let Some(peer) = peer {
             link.join(peer);
         }
@@ -215,5 +216,110 @@ impl Link for RawLink {
             // No frame to an earlier peer is under way any more, or it is one that nobody waits for.
             self.address_buffers(peer);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::datagram::{Kind, Stop, run_client, run_pair, serve};
+    use crate::load::{Load, LoadArgs, Test};
+    use crate::report::Subject;
+    use uvia_tests::{Faults, memory_pair, memory_pair_with};
+
+    fn load(line: &str) -> Load {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            load: LoadArgs,
+        }
+        Load::from(&<Only as clap::Parser>::parse_from(line.split(' ')).load)
+    }
+
+    fn subject(test: Test) -> Subject {
+        let test = if test == Test::Latency { "raw-lat" } else { "raw-bw" };
+        Subject {
+            test,
+            op: "send",
+            class: "dma",
+            nic: "memory".to_owned(),
+            size: 0,
+            lossy: true,
+            json: false,
+            headed: false,
+        }
+    }
+
+    fn links(faults: Option<Faults>) -> (RawLink, RawLink) {
+        let (a, b, domain) = match faults {
+            Some(faults) => memory_pair_with(faults),
+            None => memory_pair(),
+        };
+        let mut a = RawLink::new(a, domain.clone(), None).unwrap();
+        let mut b = RawLink::new(b, domain, None).unwrap();
+        let (mac_a, mac_b) = (a.mac(), b.mac());
+        a.join(mac_b);
+        b.join(mac_a);
+        (a, b)
+    }
+
+    #[test]
+    fn a_pair_measures_both_figures() {
+        for test in [Test::Latency, Test::Bandwidth] {
+            let (mut a, mut b) = links(None);
+            run_pair(&mut a, &mut b, test, &load("t --sizes all --iterations 500"), subject(test)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_client_and_a_server_measure_both_figures() {
+        for test in [Test::Latency, Test::Bandwidth] {
+            let (mut a, mut b) = links(None);
+            std::thread::scope(|scope| {
+                let server = scope.spawn(move || serve(&mut b, Duration::from_secs(5), &Stop::new(false)));
+                let load = load("t --sizes 8,1K --iterations 300");
+                run_client(&mut a, test, &load, subject(test)).unwrap();
+                server.join().unwrap().unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn a_wire_that_loses_frames_is_measured_nevertheless() {
+        let (mut a, mut b) = links(Some(Faults { loss: 100, duplicates: 0, seed: 1 }));
+        let load = load("t --size 64 --iterations 300 --warmup 0");
+        run_pair(&mut a, &mut b, Test::Bandwidth, &load, subject(Test::Bandwidth)).unwrap();
+    }
+
+    #[test]
+    fn what_is_longer_than_a_frame_is_refused() {
+        let (mut a, mut b) = links(None);
+        let outcome = run_pair(&mut a, &mut b, Test::Latency, &load("t --size 1M"), subject(Test::Latency));
+        assert!(matches!(outcome, Err(Failure::Usage(_))), "{outcome:?}");
+    }
+
+    #[test]
+    fn an_end_that_is_not_there_is_an_error() {
+        let (mut a, _b) = links(None);
+        let load = load("t --timeout 1");
+        let outcome = run_client(&mut a, Test::Latency, &load, subject(Test::Latency));
+        assert!(matches!(outcome, Err(Failure::Failed(_))), "{outcome:?}");
+    }
+
+    #[test]
+    fn frames_of_others_are_not_packets() {
+        let mut bytes = [0; SHORTEST];
+        bytes[12..HEADER].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+        assert!(parse(&RxFrame::from_slice(&bytes)).is_none());
+        let head = Head { kind: Kind::Ping, session: 1, sequence: 2 };
+        bytes[HEADER..HEADER + HEAD].copy_from_slice(&head.to_bytes());
+        assert_eq!(parse(&RxFrame::from_slice(&bytes)).unwrap().1.head, head);
+        bytes[12] = 8;
+        assert!(parse(&RxFrame::from_slice(&bytes)).is_none());
+        assert!(parse(&RxFrame::from_slice(&bytes[..20])).is_none());
+        let hello = Head { kind: Kind::Hello, ..head };
+        bytes[12] = 0x88;
+        bytes[HEADER..HEADER + HEAD].copy_from_slice(&hello.to_bytes());
+        assert!(parse(&RxFrame::from_slice(&bytes[..40])).is_none(), "a body that was cut short");
     }
 }

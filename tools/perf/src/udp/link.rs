@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use uvia_tools::Failure;
@@ -41,6 +42,7 @@ impl UdpLink {
 
     fn new(socket: UdpSocket, peer: Option<SocketAddr>) -> Result<Self, Failure> {
         socket.set_read_timeout(Some(SLICE))?;
+        widen(&socket);
         Ok(Self {
             socket,
             connected: peer.is_some(),
@@ -69,6 +71,24 @@ impl UdpLink {
             Err(e) if is_loss(&e) => Ok(()),
             Err(e) => Err(Failure::failed(format!("sending {size} bytes by UDP: {e}"))),
         }
+    }
+}
+
+/// Asks for room for a good burst in the receive queue: the default holds three of the largest datagrams. How
+/// much the system grants is its own affair.
+fn widen(socket: &UdpSocket) {
+    static ROOM: libc::c_int = 8 << 20;
+    for option in [libc::SO_RCVBUF, libc::SO_RCVBUFFORCE] {
+        // SAFETY: the option's value is an integer that outlives the call.
+        let _ = unsafe {
+            libc::setsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const ROOM).cast(),
+                size_of_val(&ROOM) as libc::socklen_t,
+            )
+        };
     }
 }
 
@@ -180,8 +200,7 @@ mod tests {
         let mut server = UdpLink::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = server.local().unwrap();
         std::thread::scope(|scope| {
-            let thread =
-                scope.spawn(move || serve(&mut server, Duration::from_secs(3), &Stop::new(false)));
+            let thread = scope.spawn(move || serve(&mut server, Duration::from_secs(3), &Stop::new(false)));
             let mut client = UdpLink::connect(address).unwrap();
             run_client(&mut client, test, &load, subject(test, &load, "loopback".to_owned())).unwrap();
             thread.join().unwrap().unwrap();

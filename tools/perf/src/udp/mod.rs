@@ -73,32 +73,27 @@ fn pair(test: Test, load: &Load, a: &str, b: &str) -> Result<(), Failure> {
     let stop = Stop::new(false);
     std::thread::scope(|scope| {
         let (ready, wait_ready) = mpsc::channel();
-        let server = scope.spawn(|| {
-            let outcome = (|| {
-                let _room = Room::with_interface(b, THERE)?;
-                let mut link = UdpLink::bind(SocketAddr::from((THERE, PORT)))?;
-                // The other thread may have failed and gone: then it has told to stop.
-                let _ = ready.send(());
-                serve(&mut link, load.timeout, &stop)
-            })();
-            drop(ready);
-            outcome
+        let stop = &stop;
+        let server = scope.spawn(move || {
+            let _room = Room::with_interface(b, THERE)?;
+            let mut link = UdpLink::bind(SocketAddr::from((THERE, PORT)))?;
+            // The other thread may have failed and gone: then it has told to stop.
+            let _ = ready.send(());
+            serve(&mut link, load.timeout, stop)
         });
-        let client = scope.spawn(|| {
+        let client = scope.spawn(move || {
             let outcome = (|| {
                 let _room = Room::with_interface(a, HERE)?;
-                if wait_ready.recv().is_err() {
-                    return Err(Failure::Reported);
-                }
+                // The sender goes when the other thread fails.
+                wait_ready.recv().map_err(|_| Failure::Reported)?;
                 let mut link = UdpLink::connect(SocketAddr::from((THERE, PORT)))?;
                 run_client(&mut link, test, load, subject(test, load, driver))
             })();
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             outcome
         });
-        let outcomes = [client.join(), server.join()].map(|outcome| {
-            outcome.unwrap_or_else(|_| Err(Failure::failed("a thread of the test panicked")))
-        });
+        let outcomes = [client.join(), server.join()]
+            .map(|outcome| outcome.unwrap_or_else(|_| Err(Failure::failed("a thread of the test panicked"))));
         // The server's failure is the reason when the client only saw that there is no server.
         let [client, server] = outcomes;
         match client {
@@ -137,8 +132,11 @@ fn driver_of(interface: &str) -> String {
 /// The driver under the interface whose address the kernel chooses for `peer`.
 fn route_driver(peer: SocketAddr) -> String {
     let local = || -> std::io::Result<std::net::IpAddr> {
-        let unspecified: std::net::IpAddr =
-            if peer.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { std::net::Ipv6Addr::UNSPECIFIED.into() };
+        let unspecified: std::net::IpAddr = if peer.is_ipv4() {
+            Ipv4Addr::UNSPECIFIED.into()
+        } else {
+            std::net::Ipv6Addr::UNSPECIFIED.into()
+        };
         let socket = UdpSocket::bind((unspecified, 0))?;
         socket.connect(peer)?;
         Ok(socket.local_addr()?.ip())
