@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// /dev/vfio/vfio is missing.
     #[error(
-        "no VFIO here ({path}: {source}): load the module (`modprobe vfio-pci`) and see that {path} exists"
+        "no VFIO here ({path}: {source}): load the modules (`modprobe -a vfio_iommu_type1 vfio-pci`) and see that {path} exists"
     )]
     NoVfio {
         /// The file that could not be opened.

@@ -17,8 +17,8 @@ impl RawPair {
     pub fn new(a: Box<dyn Nic>, b: Box<dyn Nic>, domain: Arc<dyn DmaDomain>, payload: usize) -> Self {
         let len = (payload + 14).max(60);
         let memory = |from: &dyn Nic, to: &dyn Nic| {
-            let memory =
-                DmaMemory::allocate(domain.clone(), len, Rights::READ).expect("memory for one frame is there");
+            let memory = DmaMemory::allocate(domain.clone(), len, Rights::READ)
+                .expect("memory for one frame is there");
             memory.write_bytes(0, &to.properties().mac.0);
             memory.write_bytes(6, &from.properties().mac.0);
             memory.write_bytes(12, &[0x88, 0xb6]);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia::{
-    CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions, ProtectionTag, Vi,
-    ViAttributes, WorkQueue,
+    CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions, ProtectionTag,
+    Vi, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::DmaDomain;
 
@@ -53,7 +53,9 @@ impl End {
 
 impl ViPair {
     /// Over two adapters made of memory.
-    pub fn over_memory((a, b, domain): (Box<MemoryNic>, Box<MemoryNic>, Arc<impl DmaDomain + 'static>)) -> Self {
+    pub fn over_memory(
+        (a, b, domain): (Box<MemoryNic>, Box<MemoryNic>, Arc<impl DmaDomain + 'static>),
+    ) -> Self {
         let open = |adapter, name: &str| {
             let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
             Nic::with_adapter(adapter, domain.clone(), options).expect("a NIC of memory opens")

@@ -1,6 +1,6 @@
 //! Descriptors: what a virtual interface is told to do, and what became of it.
 
-use crate::{MemoryRegion, ViState};
+use crate::MemoryRegion;
 
 /// A part of a registered region. It keeps the region registered.
 #[derive(Debug, Clone)]
@@ -165,15 +165,4 @@ pub struct Completion {
     pub queue: WorkQueue,
     /// The descriptor, with its [`Descriptor::status`].
     pub descriptor: Box<Descriptor>,
-}
-
-impl ViState {
-    pub(crate) fn from_u8(value: u8) -> Self {
-        match value {
-            0 => Self::Idle,
-            1 => Self::Connected,
-            2 => Self::ConnectPending,
-            _ => Self::Error,
-        }
-    }
 }

@@ -238,7 +238,7 @@ mod tests {
         let remapping = VfioError::ContainerSetIOMMU(vmm_errno(libc::EPERM));
         assert!(refused(remapping).to_string().contains("remap interrupts"));
         let no_file = VfioError::OpenContainer(io::Error::from_raw_os_error(libc::ENOENT));
-        assert!(no_container(no_file).to_string().contains("modprobe vfio-pci"));
+        assert!(no_container(no_file).to_string().contains("modprobe -a"));
         assert!(no_container(VfioError::VfioExtension).to_string().contains("vfio_iommu_type1"));
     }
 

@@ -66,7 +66,7 @@ fn run_program(report: &mut Report, guest: &Guest, label: &str, program: &Progra
                 }
                 report.harness_line(&group, line, |_| false);
             }
-            if !outcome.status.is_success() {
+            if !outcome.status.success() {
                 println!("{text}\n{}", String::from_utf8_lossy(&outcome.stderr));
                 if report.failures() == before {
                     report.failed(&group, &format!("{:?}\n{}", outcome.status, guest.console_tail(20)));
@@ -89,12 +89,15 @@ fn programs() -> Result<Vec<Program>, Failure> {
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter_map(|message| {
-            let name = message["target"]["name"].as_str().filter(|name| name.starts_with("guest_"))?.to_owned();
+            let name =
+                message["target"]["name"].as_str().filter(|name| name.starts_with("guest_"))?.to_owned();
             Some(Program { name, path: message["executable"].as_str()?.into() })
         })
         .collect();
     if programs.is_empty() {
-        return Err(format!("there is no test program whose tests are ignored with \"{IN_GUEST} ...\"").into());
+        return Err(
+            format!("there is no test program whose tests are ignored with \"{IN_GUEST} ...\"").into()
+        );
     }
     Ok(programs)
 }

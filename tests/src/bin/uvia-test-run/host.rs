@@ -25,11 +25,17 @@ pub fn lints(report: &mut Report) {
     report.heading("format and lints");
     for (component, name, arguments) in [
         ("fmt", "format", &["fmt", "--all", "--check"][..]),
-        ("clippy", "lints", &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"][..]),
+        (
+            "clippy",
+            "lints",
+            &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"][..],
+        ),
     ] {
         report.case(name, || {
             if !cargo(&[component, "--version"]).stdout(Stdio::null()).status()?.success() {
-                return Ok(Verdict::Skipped(format!("cargo has no {component}: rustup component add {component}")));
+                return Ok(Verdict::Skipped(format!(
+                    "cargo has no {component}: rustup component add {component}"
+                )));
             }
             passes(cargo(arguments))
         });

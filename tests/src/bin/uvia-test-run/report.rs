@@ -66,7 +66,8 @@ impl Report {
     /// Counts a line of Rust's test harness, if it tells of a test; `ignored_elsewhere` says of a reason that the
     /// test is run in another part.
     pub fn harness_line(&mut self, group: &str, line: &str, ignored_elsewhere: impl Fn(&str) -> bool) {
-        let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... ")) else {
+        let Some((name, outcome)) = line.strip_prefix("test ").and_then(|rest| rest.rsplit_once(" ... "))
+        else {
             return;
         };
         let name = format!("{group}{name}");

@@ -17,7 +17,7 @@ pub fn shell(guest: &Guest, line: &str) -> Result<Outcome, Failure> {
 /// Runs a shell line that has to succeed; its output.
 pub fn shell_ok(guest: &Guest, line: &str) -> Result<String, Failure> {
     let outcome = shell(guest, line)?;
-    if outcome.status.is_success() {
+    if outcome.status.success() {
         Ok(outcome.text())
     } else {
         let stderr = String::from_utf8_lossy(&outcome.stderr).into_owned();
@@ -29,7 +29,7 @@ pub fn shell_ok(guest: &Guest, line: &str) -> Result<String, Failure> {
 fn shell_refused(guest: &Guest, line: &str, says: &[&str]) -> Result<Verdict, Failure> {
     let outcome = shell(guest, &format!("{line}; [ $? = 1 ] && exit 0; exit 1"))?;
     let stderr = String::from_utf8_lossy(&outcome.stderr).into_owned();
-    if !outcome.status.is_success() {
+    if !outcome.status.success() {
         return Err(format!("`{line}` did not end with status 1: {:?}\n{stderr}", outcome.status).into());
     }
     if !says.iter().any(|word| stderr.contains(word)) {
@@ -106,13 +106,11 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str) {
 fn latencies(guest: &Guest) -> Result<Verdict, Failure> {
     let pair = "--pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 64 --iterations 2000 --json";
     let mut medians = Vec::new();
-    for (what, test) in [
-        ("raw lat", "raw-lat"),
-        ("lat --op send", "lat"),
-        ("lat --op write", "lat"),
-    ] {
+    for (what, test) in [("raw lat", "raw-lat"), ("lat --op send", "lat"), ("lat --op write", "lat")] {
         for object in objects(guest, &format!("uvia-perf {what} {pair}"))? {
-            let of = |key: &str| object[key].as_f64().filter(|us| *us > 0.0).ok_or(format!("no {key} in {object}"));
+            let of = |key: &str| {
+                object[key].as_f64().filter(|us| *us > 0.0).ok_or(format!("no {key} in {object}"))
+            };
             let (min, p50, p99) = (of("min_us")?, of("p50_us")?, of("p99_us")?);
             if object["test"] != test || object["size"] != 64 || !(min <= p50 && p50 <= p99) {
                 return Err(format!("`{what}` printed {object}").into());
@@ -127,8 +125,11 @@ fn latencies(guest: &Guest) -> Result<Verdict, Failure> {
 fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
     let pair = "--pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --json";
     let mut figures = Vec::new();
-    for what in ["raw bw --size 1500", "bw --op send --size 64K --iterations 200", "bw --op write --size 1M --iterations 16"]
-    {
+    for what in [
+        "raw bw --size 1500",
+        "bw --op send --size 64K --iterations 200",
+        "bw --op write --size 1M --iterations 16",
+    ] {
         for object in objects(guest, &format!("uvia-perf {what} {pair}"))? {
             let rate = object["mb_per_s"].as_f64().filter(|rate| *rate > 0.0);
             figures.push(format!("{what}: {:.0} MB/s", rate.ok_or(format!("no mb_per_s in {object}"))?));

@@ -47,7 +47,9 @@ fn main_job(arguments: &[&str]) -> Result<Verdict, Failure> {
     }
     let took = start.elapsed();
     if took > MAIN_JOB {
-        return Err(format!("it took {} s, over the {} s promised", took.as_secs(), MAIN_JOB.as_secs()).into());
+        return Err(
+            format!("it took {} s, over the {} s promised", took.as_secs(), MAIN_JOB.as_secs()).into()
+        );
     }
     Ok(Verdict::Passed)
 }
@@ -64,9 +66,9 @@ fn copies(report: &mut Report, session: &Session) {
         let send = "head -c 3000001 /dev/urandom > /tmp/file; \
                     uvia-cp /tmp/file b:copy --nic $UVIA_NIC_A --name a >&2; sha256sum < /tmp/file";
         let sent = from.run(sh(send), LIMIT)?;
-        let received = listener.wait(LIMIT)?;
+        let received = listener.wait(Some(LIMIT))?;
         let there = to.run(sh("sha256sum < /tmp/in/copy; ls -A /tmp/in | wc -l >&2"), LIMIT)?;
-        if !received.status.is_success() || sent.stdout != there.stdout || there.stderr != b"1\n" {
+        if !received.status.success() || sent.stdout != there.stdout || there.stderr != b"1\n" {
             return Err(format!("{sent:?}\n{received:?}\n{there:?}").into());
         }
         Ok(Verdict::Passed)
@@ -81,8 +83,8 @@ fn copies(report: &mut Report, session: &Session) {
         let next = from.run(sh(killed), LIMIT)?;
         let there = to.run(sh("ls -A /tmp/in"), LIMIT)?;
         listener.signal(libc::SIGTERM)?;
-        listener.wait(LIMIT)?;
-        if !next.status.is_success() || there.stdout != b"small\n" {
+        listener.wait(Some(LIMIT))?;
+        if !next.status.success() || there.stdout != b"small\n" {
             return Err(format!("{next:?}\n{there:?}").into());
         }
         Ok(Verdict::Passed)
@@ -90,14 +92,15 @@ fn copies(report: &mut Report, session: &Session) {
     report.case("two guests: a receiver that is killed fails the sender in bounded time", || {
         to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
         let listener = to.spawn(sh("exec uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
-        let sender =
-            from.spawn(sh("head -c 300000000 /dev/zero > /tmp/big; exec uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a"))?;
+        let sender = from.spawn(sh(
+            "head -c 300000000 /dev/zero > /tmp/big; exec uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a",
+        ))?;
         std::thread::sleep(Duration::from_secs(4));
         listener.signal(libc::SIGKILL)?;
-        listener.wait(LIMIT)?;
-        let outcome = sender.wait(Duration::from_secs(30))?;
+        listener.wait(Some(LIMIT))?;
+        let outcome = sender.wait(Some(Duration::from_secs(30)))?;
         let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
-        if outcome.status.is_success() || said.is_empty() {
+        if outcome.status.success() || said.is_empty() {
             return Err(format!("{outcome:?}").into());
         }
         Ok(Verdict::Passed)
@@ -109,9 +112,9 @@ fn copies(report: &mut Report, session: &Session) {
             sh("head -c 5000000 /dev/zero > /tmp/file; uvia-cp /tmp/file b:file --nic $UVIA_NIC_A --name a"),
             LIMIT,
         )?;
-        let received = listener.wait(LIMIT)?;
+        let received = listener.wait(Some(LIMIT))?;
         let there = to.run(sh("ls -A /tmp/full; umount /tmp/full"), LIMIT)?;
-        if sent.status.is_success() || received.status.is_success() || !there.stdout.is_empty() {
+        if sent.status.success() || received.status.success() || !there.stdout.is_empty() {
             return Err(format!("{sent:?}\n{received:?}\n{there:?}").into());
         }
         Ok(Verdict::Passed)

@@ -1,0 +1,164 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+
+use crate::command;
+use crate::host::signals;
+use crate::nic::NicKind;
+use crate::settings::{Accel, Settings};
+
+const EXAMPLES: &str = "\
+Examples:
+  qemu/run --nic e1000 -- uvia-bind status
+  qemu/run --nic e1000,virtio -- sh -c 'uvia-perf raw lat --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 64'
+  qemu/run --no-attach -- ip link
+  qemu/run --carry /usr/bin/strace -- strace -c uvia-info --nic 0000:01:00.0
+  qemu/run --guests 2 -- sh -c 'echo \"guest $UVIA_GUEST has $UVIA_NIC_A\"'
+
+In the guest, COMMAND runs as root in /root with nothing to read, and finds UVIA_GUEST (0, 1, ...), UVIA_NIC_A
+and UVIA_NIC_B (PCI addresses) in its environment, and our tools on PATH. One guest has two NICs, joined
+back to back. With --guests N each guest has one NIC, UVIA_NIC_A, and all are on one segment.
+
+Exit status: COMMAND's; 128 + the signal that ended it; 124 if --timeout is over; 125 if the launcher failed.
+Of several guests, that of the first one, by number, whose status is not 0.";
+
+/// Runs a command in a QEMU guest whose NICs are driven from user space.
+#[derive(Debug, Parser)]
+#[command(name = "qemu/run", version, after_help = EXAMPLES)]
+struct Cli {
+    /// The NICs' kind, or KIND,KIND for NIC A and NIC B (of several guests: in turn); e1000, e1000e, igb,
+    /// virtio, virtio-packed, vmxnet3
+    #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', default_value = "e1000")]
+    nic: Vec<NicKind>,
+    /// How many guests; COMMAND runs in each, and its lines are prefixed with the guest's number
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    guests: usize,
+    /// Give the NICs to vfio-pci before COMMAND starts (the default)
+    #[arg(long, overrides_with = "no_attach")]
+    attach: bool,
+    /// Leave the NICs to the guest kernel's own drivers
+    #[arg(long, overrides_with = "attach")]
+    no_attach: bool,
+    /// A host file or folder that appears in the guest at the same absolute path, programs with the shared
+    /// libraries that they need; may be repeated
+    #[arg(long, value_name = "PATH")]
+    carry: Vec<PathBuf>,
+    /// A module of the guest's kernel to load; may be repeated
+    #[arg(long, value_name = "NAME")]
+    module: Vec<String>,
+    /// Processors of each guest
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    vcpus: u32,
+    /// Memory of each guest in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    memory: u32,
+    /// Hugepages of 2 MiB reserved in each guest
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    hugepages: u32,
+    /// How the guests' processors are run; auto takes KVM if a guest really boots under it
+    #[arg(long, value_enum, default_value = "auto", env = "UVIA_VM_ACCEL")]
+    accel: Accel,
+    /// End the guests after so many seconds, booting included
+    #[arg(long, value_name = "SECONDS", default_value_t = 900.0)]
+    timeout: f64,
+    /// Write each guest's console to DIR/console-N.log too
+    #[arg(long, value_name = "DIR")]
+    keep_log: Option<PathBuf>,
+    /// QEMU
+    #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
+    qemu: PathBuf,
+    /// A further word for QEMU's command line; may be repeated
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    qemu_arg: Vec<String>,
+    /// The guest's kernel image, instead of Debian's, which is fetched
+    #[arg(long, value_name = "PATH")]
+    kernel: Option<PathBuf>,
+    /// The folder lib/modules/VERSION that belongs to --kernel
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+    /// A statically linked busybox, instead of Debian's, which is fetched
+    #[arg(long, value_name = "PATH")]
+    busybox: Option<PathBuf>,
+    /// Where what is fetched is kept, instead of vm/ in Cargo's target folder
+    #[arg(long, value_name = "DIR", env = "UVIA_VM_CACHE")]
+    cache: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// The launcher.
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            // 2 might be COMMAND's status; the launcher's failures are always 125.
+            let fine = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+            return ExitCode::from(if fine { 0 } else { 125 });
+        }
+    };
+    let result = signals::install().and_then(|()| run(cli));
+    match result {
+        Ok(status) => ExitCode::from(status),
+        Err(error) => {
+            eprintln!("uvia-vm: {error}");
+            ExitCode::from(error.status())
+        }
+    }
+}
+
+fn run(cli: Cli) -> crate::Result<u8> {
+    let limit = Duration::try_from_secs_f64(cli.timeout)
+        .map_err(|error| crate::Error::Usage(format!("--timeout {}: {error}", cli.timeout)))?;
+    let settings = Settings {
+        guests: cli.guests,
+        nics: cli.nic,
+        attach: cli.attach || !cli.no_attach,
+        vcpus: cli.vcpus,
+        memory_mib: cli.memory,
+        hugepages: cli.hugepages,
+        accel: cli.accel,
+        qemu: cli.qemu,
+        kernel: cli.kernel,
+        modules: cli.modules,
+        busybox: cli.busybox,
+        carry: cli.carry,
+        load: cli.module,
+        qemu_args: cli.qemu_arg,
+        cache: cli.cache,
+        tools: None,
+        keep_log: cli.keep_log,
+        verbose: true,
+    };
+    command::run(&settings, &cli.command, limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(std::iter::once("qemu/run").chain(args.iter().copied()))
+    }
+
+    #[test]
+    fn the_command_line_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_taken_verbatim() {
+        let cli = parse(&["--nic", "e1000,virtio", "--", "sh", "--nic", "", "--", "a b"]).unwrap();
+        assert_eq!(cli.nic, [NicKind::E1000, NicKind::Virtio]);
+        assert_eq!(cli.command, ["sh", "--nic", "", "--", "a b"]);
+        assert!(parse(&["--nic", "ne2000"]).is_err());
+    }
+}

@@ -1,0 +1,113 @@
+//! A guest's console: kept, shown, logged.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::output::Prefixer;
+
+/// How much of the console is kept in memory.
+const TAIL: usize = 16 << 10;
+
+/// The end of what a guest and its QEMU said.
+#[derive(Debug, Clone, Default)]
+pub struct Console(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tail: VecDeque<u8>,
+    open: u32,
+}
+
+impl Console {
+    /// Follows a source until its end, in a thread of its own. With a prefix, lines are shown on standard
+    /// error as they come.
+    pub fn follow(
+        &self,
+        mut from: impl Read + Send + 'static,
+        prefix: Option<String>,
+        mut log: Option<File>,
+    ) {
+        let console = self.clone();
+        console.lock().open += 1;
+        thread::spawn(move || {
+            let mut prefixer = prefix.map(Prefixer::new);
+            let mut buffer = [0; 4096];
+            loop {
+                let got = match from.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(n) => n,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                    Err(_) => break,
+                };
+                // The serial port ends lines with a carriage return too.
+                let bytes: Vec<u8> = buffer[..got].iter().copied().filter(|byte| *byte != b'\r').collect();
+                console.keep(&bytes);
+                // A full disk or a closed standard error must not stop the guest.
+                if let Some(log) = &mut log {
+                    let _ = log.write_all(&bytes);
+                }
+                if let Some(prefixer) = &mut prefixer {
+                    let _ = std::io::stderr().lock().write_all(&prefixer.push(&bytes));
+                }
+            }
+            console.lock().open -= 1;
+            console.0.ended.notify_all();
+        });
+    }
+
+    fn keep(&self, bytes: &[u8]) {
+        let tail = &mut self.lock().tail;
+        tail.extend(bytes);
+        let excess = tail.len().saturating_sub(TAIL);
+        tail.drain(..excess);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits until a dead guest's last words have been read.
+    pub fn settle(&self) {
+        let _ = self.0.ended.wait_timeout_while(self.lock(), Duration::from_secs(1), |state| state.open > 0);
+    }
+
+    /// The last lines, at most `lines` of them.
+    pub fn tail(&self, lines: usize) -> String {
+        let bytes: Vec<u8> = self.lock().tail.iter().copied().collect();
+        let text = String::from_utf8_lossy(&bytes);
+        let all: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+
+    /// The first line that tells of a kernel panic.
+    pub fn panic(&self) -> Option<String> {
+        self.tail(usize::MAX).lines().find(|line| line.contains("Kernel panic")).map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_kept_and_a_panic_found() {
+        let console = Console::default();
+        let mut text = "old line\n".repeat(10_000);
+        text.push_str("[ 1.0] Kernel panic - not syncing: VFS\r\nlast\n");
+        console.follow(std::io::Cursor::new(text.into_bytes()), None, None);
+        console.settle();
+        assert_eq!(console.tail(1), "last");
+        assert_eq!(console.panic().as_deref(), Some("[ 1.0] Kernel panic - not syncing: VFS"));
+        assert!(console.tail(usize::MAX).len() <= TAIL);
+    }
+}

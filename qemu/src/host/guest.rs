@@ -1,0 +1,344 @@
+//! A booted guest.
+
+use std::collections::HashMap;
+use std::io::Write;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use super::console::Console;
+use super::process::{End, Outcome, Process, Task};
+use super::qemu::Qemu;
+use super::sink::{Collect, Sink, Stream};
+use crate::error::{Error, Result};
+use crate::status::Status;
+use crate::wire::{Frame, Kind, Run, put_list, take_list};
+
+/// Longest time that a request to the agent takes; a device may need seconds to be moved under emulation.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// Bytes of a file sent at once.
+const PUT_CHUNK: usize = 1 << 20;
+
+/// The connection to a guest's agent, shared by all that talk to it.
+pub(crate) struct Link {
+    guest: usize,
+    to: Mutex<UnixStream>,
+    state: Mutex<State>,
+    changed: Condvar,
+    next: AtomicU32,
+    console: Console,
+    qemu: Mutex<Option<Qemu>>,
+}
+
+#[derive(Default)]
+struct State {
+    hello: bool,
+    dead: bool,
+    commands: HashMap<u32, Command>,
+    answers: HashMap<u32, Frame>,
+}
+
+struct Command {
+    sink: Box<dyn Sink>,
+    end: Arc<End>,
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link(guest {})", self.guest)
+    }
+}
+
+impl Link {
+    pub(crate) fn guest(&self) -> usize {
+        self.guest
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn qemu(&self) -> MutexGuard<'_, Option<Qemu>> {
+        self.qemu.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    pub(crate) fn send(&self, frame: &Frame) -> Result<()> {
+        let mut to = self.to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        frame.write(&mut *to).map_err(|_| self.death())
+    }
+
+    /// Why the guest is gone.
+    pub(crate) fn death(&self) -> Error {
+        self.console.settle();
+        let why = match self.console.panic() {
+            Some(line) => line,
+            None => match self.qemu().as_mut().and_then(Qemu::ended) {
+                Some(status) => format!("QEMU ended with {status}\n{}", self.console.tail(5)),
+                None => format!("it closed its control port\n{}", self.console.tail(5)),
+            },
+        };
+        Error::Died { guest: self.guest, why: why.trim_end().to_owned() }
+    }
+
+    /// Reads what the agent says until it says no more.
+    fn listen(&self, mut from: UnixStream) {
+        while let Ok(Some(frame)) = Frame::read(&mut from) {
+            self.take(frame);
+        }
+        let mut state = self.state();
+        state.dead = true;
+        for (_, command) in state.commands.drain() {
+            command.end.ended(None);
+        }
+        self.changed.notify_all();
+    }
+
+    fn take(&self, frame: Frame) {
+        match frame.kind {
+            Kind::Hello => self.state().hello = true,
+            Kind::Stdout | Kind::Stderr => self.output(&frame),
+            Kind::Exit => {
+                let command = self.state().commands.remove(&frame.id);
+                if let Some(mut command) = command {
+                    let raw = frame.payload.first_chunk::<4>().map_or(0, |bytes| i32::from_le_bytes(*bytes));
+                    command.sink.finish();
+                    command.end.ended(Some(Status::from_wait(raw)));
+                }
+            }
+            _ => {
+                self.state().answers.insert(frame.id, frame);
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    fn output(&self, frame: &Frame) {
+        let (stream, number) = if frame.kind == Kind::Stdout { (Stream::Out, 1) } else { (Stream::Err, 2) };
+        // Taken out while it writes: our own output may be slow, and others need the table meanwhile.
+        let Some(mut command) = self.state().commands.remove(&frame.id) else { return };
+        let result = command.sink.write(stream, &frame.payload);
+        self.state().commands.insert(frame.id, command);
+        if result.is_err() {
+            // As on the host: who writes to a closed output gets SIGPIPE.
+            let _ = self.send(&Frame::new(Kind::CloseOutput, frame.id, [number]));
+        }
+    }
+
+    fn request(&self, kind: Kind, payload: Vec<u8>) -> Result<Vec<Vec<u8>>> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.send(&Frame::new(kind, id, payload))?;
+        let waiting = |state: &mut State| !state.dead && !state.answers.contains_key(&id);
+        let mut state = match self.changed.wait_timeout_while(self.state(), REQUEST_LIMIT, waiting) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        };
+        let answer = state.answers.remove(&id);
+        let dead = state.dead;
+        drop(state);
+        match answer {
+            Some(frame) if frame.kind == Kind::Done => take_list(&mut &frame.payload[..])
+                .map_err(|error| Error::Guest { guest: self.guest, why: error.to_string() }),
+            Some(frame) => Err(Error::Guest {
+                guest: self.guest,
+                why: String::from_utf8_lossy(&frame.payload).into_owned(),
+            }),
+            None if dead => Err(self.death()),
+            None => Err(Error::TimedOut {
+                guest: self.guest,
+                what: format!("the request {kind:?}"),
+                seconds: REQUEST_LIMIT.as_secs_f64(),
+            }),
+        }
+    }
+}
+
+/// A booted guest, which runs commands. Its QEMU is ended when it is dropped.
+#[derive(Debug)]
+pub struct Guest {
+    link: Arc<Link>,
+    env: Vec<(String, String)>,
+    nics: Vec<String>,
+}
+
+impl Guest {
+    /// A guest whose QEMU was just started.
+    pub(crate) fn new(guest: usize, control: UnixStream, qemu: Qemu, console: Console) -> Result<Self> {
+        let failed = |error| Error::io("use the control port's socket", error);
+        let from = control.try_clone().map_err(failed)?;
+        let link = Arc::new(Link {
+            guest,
+            to: Mutex::new(control),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            next: AtomicU32::new(1),
+            console,
+            qemu: Mutex::new(Some(qemu)),
+        });
+        let listener = link.clone();
+        std::thread::Builder::new()
+            .name(format!("guest-{guest}"))
+            .spawn(move || listener.listen(from))
+            .map_err(|error| Error::io("start a thread", error))?;
+        Ok(Guest { link, env: Vec::new(), nics: Vec::new() })
+    }
+
+    /// Waits until user space is up.
+    pub(crate) fn wait_up(&self, deadline: Instant, limit: Duration) -> Result<()> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waiting = |state: &mut State| !state.dead && !state.hello;
+        let (hello, dead) = match self.link.changed.wait_timeout_while(self.link.state(), left, waiting) {
+            Ok((state, _)) => (state.hello, state.dead),
+            Err(_) => (false, true),
+        };
+        match (hello, dead) {
+            (true, _) => Ok(()),
+            (false, true) => Err(self.link.death()),
+            (false, false) => Err(Error::BootTimeout { guest: self.link.guest, seconds: limit.as_secs() }),
+        }
+    }
+
+    /// Sets the guest up: its name, and its NICs (behind these root ports, with these kernel modules).
+    pub(crate) fn configure(&mut self, path: &str, hugepages: u32, nics: &[(String, &str)]) -> Result<()> {
+        let guest = self.link.guest;
+        let mut items = vec![format!("hostname=guest{guest}"), format!("hugepages={hugepages}")];
+        items.extend(nics.iter().map(|(port, module)| format!("nic={port},{module}")));
+        let mut payload = Vec::new();
+        put_list(&mut payload, &items);
+        let addresses = self.link.request(Kind::Configure, payload)?;
+        self.nics = addresses.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect();
+        let fixed =
+            [("PATH", path), ("HOME", "/root"), ("USER", "root"), ("TERM", "dumb"), ("LANG", "C.UTF-8")];
+        self.env = fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        self.env.push(("UVIA_GUEST".into(), guest.to_string()));
+        for (letter, address) in ["A", "B"].iter().zip(&self.nics) {
+            self.env.push((format!("UVIA_NIC_{letter}"), address.clone()));
+        }
+        Ok(())
+    }
+
+    /// Its number: 0, 1, ...
+    pub fn index(&self) -> usize {
+        self.link.guest
+    }
+
+    /// The PCI addresses of its NICs, A first.
+    pub fn nics(&self) -> &[String] {
+        &self.nics
+    }
+
+    /// Gives the NICs to vfio-pci.
+    pub fn attach(&self) -> Result<()> {
+        self.link.request(Kind::Attach, Vec::new()).map(drop)
+    }
+
+    /// Gives the NICs to the kernel's drivers; the names of the network interfaces, A's first.
+    pub fn detach(&self) -> Result<Vec<String>> {
+        let names = self.link.request(Kind::Detach, Vec::new())?;
+        Ok(names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
+    }
+
+    /// Loads a kernel module that the image carries.
+    pub fn load(&self, module: &str) -> Result<()> {
+        let mut payload = Vec::new();
+        put_list(&mut payload, &[module]);
+        self.link.request(Kind::Load, payload).map(drop)
+    }
+
+    /// Writes a file in the guest, and the folders above it.
+    pub fn put(&self, path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
+        let path = path.as_ref().as_os_str().as_bytes();
+        let mode = format!("{mode:o}");
+        let mut how: &[u8] = b"new";
+        let mut rest = bytes;
+        loop {
+            let (chunk, left) = rest.split_at(rest.len().min(PUT_CHUNK));
+            let mut payload = Vec::with_capacity(chunk.len() + 256);
+            put_list(&mut payload, &[path, mode.as_bytes(), how, chunk]);
+            self.link.request(Kind::Put, payload)?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            (rest, how) = (left, b"more");
+        }
+    }
+
+    /// Reads a file in the guest.
+    pub fn get(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let argv = ["cat".as_ref(), "--".as_ref(), path.as_ref().as_os_str()];
+        let outcome = self.run(argv, Duration::from_secs(120))?;
+        if !outcome.status.success() {
+            return Err(Error::Guest { guest: self.link.guest, why: outcome.errors().trim().to_owned() });
+        }
+        Ok(outcome.stdout)
+    }
+
+    /// Runs a command to its end. One that takes longer than `limit` is killed, and that is an error.
+    pub fn run(&self, task: impl Into<Task>, limit: Duration) -> Result<Outcome> {
+        let process = self.spawn(task)?;
+        let result = process.wait(Some(limit));
+        if let Err(Error::TimedOut { .. }) = result {
+            process.kill()?;
+        }
+        result
+    }
+
+    /// Starts a command; its output is kept in memory.
+    pub fn spawn(&self, task: impl Into<Task>) -> Result<Process> {
+        let output = Collect::default();
+        self.start(&task.into(), Box::new(output.clone()), output)
+    }
+
+    /// Starts a command whose output goes to `sink`; the process itself then keeps none.
+    pub fn spawn_to(&self, task: impl Into<Task>, sink: Box<dyn Sink>) -> Result<Process> {
+        self.start(&task.into(), sink, Collect::default())
+    }
+
+    fn start(&self, task: &Task, sink: Box<dyn Sink>, output: Collect) -> Result<Process> {
+        let id = self.link.next.fetch_add(1, Ordering::Relaxed);
+        let end = End::new();
+        {
+            let mut state = self.link.state();
+            if state.dead {
+                drop(state);
+                return Err(self.link.death());
+            }
+            state.commands.insert(id, Command { sink, end: end.clone() });
+        }
+        let mut env: Vec<Vec<u8>> =
+            self.env.iter().map(|(name, value)| format!("{name}={value}").into_bytes()).collect();
+        env.extend(task.env.iter().map(|(name, value)| {
+            let mut pair = name.clone();
+            pair.push("=");
+            pair.push(value);
+            pair.into_vec()
+        }));
+        let argv = task.argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+        let run = Run { argv, env, cwd: task.cwd.as_bytes().to_vec() };
+        self.link.send(&Frame::new(Kind::Run, id, run.encode()))?;
+        Ok(Process { id, what: task.describe(), link: self.link.clone(), end, output })
+    }
+
+    /// The last lines of the console.
+    pub fn console_tail(&self, lines: usize) -> String {
+        self.link.console.tail(lines)
+    }
+
+    /// Ends the guest at once, as if its power were cut.
+    pub fn kill(&self) {
+        // Taken out first: `death` may want the lock while QEMU is waited for.
+        let qemu = self.link.qemu().take();
+        drop(qemu);
+        let to = self.link.to.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _ = to.shutdown(std::net::Shutdown::Both);
+        let _ = (&*to).flush();
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

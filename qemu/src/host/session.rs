@@ -1,0 +1,197 @@
+//! Boots guests.
+
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use super::console::Console;
+use super::guest::Guest;
+use super::qemu::{self, Qemu};
+use crate::accel;
+use crate::error::{Error, Result};
+use crate::fetch::{self, System};
+use crate::image::{self, Image, Parts};
+use crate::machine::{self, Machine};
+use crate::nic::NicKind;
+use crate::paths;
+use crate::settings::Settings;
+
+/// How long a guest may take to come up: some 4 s under emulation, many times that on a busy machine.
+const BOOT_LIMIT: Duration = Duration::from_secs(180);
+
+/// One guest, or several whose NICs are joined.
+#[derive(Debug)]
+pub struct Session {
+    guests: Vec<Guest>,
+}
+
+/// What every guest of a session boots from.
+pub(crate) struct Ground {
+    pub(crate) qemu: PathBuf,
+    pub(crate) system: System,
+    pub(crate) image: Image,
+}
+
+impl Session {
+    /// Boots the guests and waits until all are up and set up.
+    pub fn boot(settings: &Settings) -> Result<Session> {
+        check(settings)?;
+        let qemu = qemu::find(&settings.qemu)?;
+        let cache = settings.cache.clone().unwrap_or_else(paths::default_cache);
+        fs::create_dir_all(&cache).map_err(|error| Error::path("make the folder", &cache, error))?;
+        if let Some(dir) = &settings.keep_log {
+            fs::create_dir_all(dir).map_err(|error| Error::path("make the folder", dir, error))?;
+        }
+        let system = fetch::system(settings, &cache)?;
+        let tools = settings.tools.clone().unwrap_or_else(paths::default_tools);
+        let image = image::build(&Parts {
+            modules: &system.modules,
+            busybox: &system.busybox,
+            tools: &tools,
+            carry: &settings.carry,
+            load: &settings.load,
+        })?;
+        let ground = Ground { qemu, system, image };
+        let accel = accel::choose(settings, &ground, &cache)?;
+        let deadline = Instant::now() + BOOT_LIMIT;
+        let mut guests = start_all(settings, &ground, accel)?;
+        for guest in &mut guests {
+            if let Err(error) = set_up(settings, &ground.image, guest, deadline) {
+                if settings.verbose {
+                    show_tail(guest);
+                }
+                return Err(error);
+            }
+        }
+        Ok(Session { guests })
+    }
+
+    /// The guests.
+    pub fn guests(&self) -> &[Guest] {
+        &self.guests
+    }
+
+    /// The first guest, which there always is.
+    pub fn guest(&self) -> &Guest {
+        &self.guests[0]
+    }
+}
+
+fn check(settings: &Settings) -> Result<()> {
+    let usage = |text: &str| Err(Error::Usage(text.into()));
+    match settings {
+        Settings { guests: 0 | 17.., .. } => usage("--guests takes 1 to 16"),
+        Settings { nics, .. } if nics.is_empty() => usage("--nic needs a kind"),
+        Settings { vcpus: 0, .. } => usage("--vcpus takes at least 1"),
+        Settings { memory_mib: 0..256, .. } => usage("--memory takes at least 256 (MiB)"),
+        Settings { memory_mib, hugepages, .. }
+            if u64::from(*hugepages) * 2 + 192 > u64::from(*memory_mib) =>
+        {
+            Err(Error::Usage(format!(
+                "{hugepages} hugepages of 2 MiB leave too little of {memory_mib} MiB; give --memory more"
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn set_up(settings: &Settings, image: &Image, guest: &mut Guest, deadline: Instant) -> Result<()> {
+    guest.wait_up(deadline, BOOT_LIMIT)?;
+    let kinds = settings.nics_of(guest.index());
+    let nics: Vec<_> =
+        kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
+    guest.configure(&image.path, settings.hugepages, &nics)?;
+    for module in &settings.load {
+        guest.load(module)?;
+    }
+    if settings.attach { guest.attach() } else { guest.detach().map(drop) }
+}
+
+/// Shows the end of a guest's console on standard error.
+pub(crate) fn show_tail(guest: &Guest) {
+    let tail = guest.console_tail(30);
+    let index = guest.index();
+    if tail.is_empty() {
+        eprintln!("uvia-vm: guest {index} wrote nothing to its console");
+    } else {
+        eprintln!("uvia-vm: the end of guest {index}'s console:\n{tail}");
+    }
+}
+
+fn start_all(settings: &Settings, ground: &Ground, accel: [&str; 2]) -> Result<Vec<Guest>> {
+    // Neighbours are joined by a pair of sockets each, so that all are on one segment.
+    let pair = |_| UnixStream::pair().map_err(|error| Error::io("make a pair of sockets", error));
+    let links = (1..settings.guests).map(pair).collect::<Result<Vec<_>>>()?;
+    (0..settings.guests)
+        .map(|guest| {
+            let left = guest.checked_sub(1).map(|at| links[at].1.as_raw_fd());
+            let right = links.get(guest).map(|pair| pair.0.as_raw_fd());
+            let ends: Vec<RawFd> = left.into_iter().chain(right).collect();
+            start(settings, ground, accel, guest, &ends, &settings.nics_of(guest))
+        })
+        .collect()
+}
+
+/// Starts one guest's QEMU.
+pub(crate) fn start(
+    settings: &Settings,
+    ground: &Ground,
+    accel: [&str; 2],
+    guest: usize,
+    links: &[RawFd],
+    nics: &[NicKind],
+) -> Result<Guest> {
+    let pair = || UnixStream::pair().map_err(|error| Error::io("make a pair of sockets", error));
+    let (console, console_end) = pair()?;
+    let (control, control_end) = pair()?;
+    let machine = Machine {
+        guest,
+        accel,
+        kernel: &ground.system.kernel,
+        initrd: ground.image.file.as_raw_fd(),
+        console: console_end.as_raw_fd(),
+        control: control_end.as_raw_fd(),
+        links,
+        nics,
+    };
+    let mut fds = vec![machine.initrd, machine.console, machine.control];
+    fds.extend(links);
+    let mut qemu = Qemu::start(&ground.qemu, &machine::arguments(settings, &machine), fds)?;
+    let log = match &settings.keep_log {
+        Some(dir) => {
+            let path = dir.join(format!("console-{guest}.log"));
+            Some(File::create(&path).map_err(|error| Error::path("make the log", &path, error))?)
+        }
+        None => None,
+    };
+    let kept = Console::default();
+    let prefix = |what: &str| {
+        let number = if settings.guests > 1 { guest.to_string() } else { String::new() };
+        settings.verbose.then(|| format!("[{what}{number}] "))
+    };
+    if let Some(stderr) = qemu.stderr() {
+        kept.follow(stderr, prefix("qemu"), None);
+    }
+    kept.follow(console, prefix("console"), log);
+    Guest::new(guest, control, qemu, kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_cannot_work_are_refused_with_the_option_to_change() {
+        for (settings, option) in [
+            (Settings { guests: 0, ..Settings::default() }, "--guests"),
+            (Settings { memory_mib: 64, ..Settings::default() }, "--memory"),
+            (Settings { hugepages: 500, ..Settings::default() }, "--memory"),
+            (Settings { vcpus: 0, ..Settings::default() }, "--vcpus"),
+        ] {
+            assert!(check(&settings).unwrap_err().to_string().contains(option));
+        }
+        assert!(check(&Settings::default()).is_ok());
+    }
+}
