@@ -80,6 +80,26 @@ pub enum Class {
     Pio,
 }
 
+impl Op {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Send => "send",
+            Op::Write => "write",
+        }
+    }
+}
+
+impl Class {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Dma => "dma",
+            Class::Pio => "pio",
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 #[group(id = "where", required = true, multiple = false)]
 pub struct Ends {

@@ -6,6 +6,7 @@ mod load;
 mod raw;
 mod report;
 mod udp;
+mod vi;
 
 use std::process::ExitCode;
 
@@ -16,8 +17,8 @@ use load::Test;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     uvia_tools::run("uvia-perf", || match cli.command {
-        Command::Lat(_) => Ok(()),
-        Command::Bw(_) => Ok(()),
+        Command::Lat(args) => vi::run(Test::Latency, &args),
+        Command::Bw(args) => vi::run(Test::Bandwidth, &args),
         Command::Raw(RawTest::Lat(args)) => raw::run(Test::Latency, &args),
         Command::Raw(RawTest::Bw(args)) => raw::run(Test::Bandwidth, &args),
         Command::Udp(UdpTest::Lat(args)) => udp::run(Test::Latency, &args),

@@ -73,6 +73,21 @@ impl RawLink {
         self.own
     }
 
+    /// What the adapter has counted, in words.
+    pub fn counters(&mut self) -> String {
+        let n = self.nic.statistics();
+        format!(
+            "{} ({}): sent {}, received {}, dropped {} for want of buffers and {} in error, {} doorbells",
+            self.nic.properties().device,
+            self.own,
+            n.tx_frames,
+            n.rx_frames,
+            n.rx_missed,
+            n.rx_errors,
+            n.doorbells
+        )
+    }
+
     /// The driver's name.
     pub fn driver(&self) -> &'static str {
         self.nic.properties().driver

@@ -37,7 +37,10 @@ pub fn run(test: Test, args: &RawArgs) -> Result<(), Failure> {
             a.join(mac_b);
             b.join(mac_a);
             let subject = subject(&a);
-            run_pair(&mut a, &mut b, test, &load, subject)
+            run_pair(&mut a, &mut b, test, &load, subject).inspect_err(|_| {
+                // What the adapters counted tells on which side frames were lost.
+                eprintln!("uvia-perf: {}\nuvia-perf: {}", a.counters(), b.counters());
+            })
         }
         PairOrHost::Listen { keep } => {
             let mut link = open(given_device(args.nic.as_deref())?, None)?;
