@@ -1,1 +1,14 @@
-//! What the command-line tools share: choosing a NIC, names, output, exit codes.
+//! What the command-line tools share: choosing a NIC, names, sizes, output, exit codes.
+//!
+//! The conventions: status 0 is success, 1 a failure, 2 wrong usage; results go to standard output and all else
+//! to standard error; with `--json` each result is one JSON object on a line of its own.
+
+mod exit;
+mod nic;
+mod output;
+mod size;
+
+pub use exit::{EXIT_CODES, Failure, run};
+pub use nic::{NicArgs, given_device};
+pub use output::{print_json, print_line};
+pub use size::{BadSize, Size};

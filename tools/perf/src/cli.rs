@@ -1,0 +1,255 @@
+//! The command line.
+
+use std::net::SocketAddr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use uvia_tools::{Failure, NicArgs};
+
+use crate::load::LoadArgs;
+
+const EXAMPLES: &str = "\
+Examples:
+  Latency of 64-byte messages, both ends in one process on two NICs:
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --size 64
+  RDMA write bandwidth over all sizes between two hosts:
+    uvia-perf bw --listen --nic 0000:01:00.0 --name b
+    uvia-perf bw --to b --nic 0000:01:00.0 --op write --sizes all
+  The same at the level of Ethernet frames, and of the kernel's UDP:
+    uvia-perf raw lat --pair 0000:01:00.0 0000:02:00.0
+    uvia-perf udp lat --pair 0000:01:00.0 0000:02:00.0     (NICs on their kernel drivers)
+
+Every latency is half of a round trip. MB are 10^6 bytes. A listening end does whatever test its client asks for.
+
+Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
+
+/// Measures latency and bandwidth of virtual interfaces, and of what lies below and beside them
+#[derive(Debug, Parser)]
+#[command(name = "uvia-perf", version, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Latency of messages over a virtual interface
+    #[command(after_help = EXAMPLES)]
+    Lat(ViArgs),
+    /// Bandwidth of messages over a virtual interface
+    #[command(after_help = EXAMPLES)]
+    Bw(ViArgs),
+    /// Ethernet frames through the NIC's driver, with no virtual interface
+    #[command(subcommand)]
+    Raw(RawTest),
+    /// UDP through the kernel's own stack and drivers
+    #[command(subcommand)]
+    Udp(UdpTest),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum RawTest {
+    /// Latency of frames; --size is the payload after the 14 bytes of header, padded to 46
+    Lat(RawArgs),
+    /// Bandwidth of frames, in bursts of --window, with the loss reported
+    Bw(RawArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub enum UdpTest {
+    /// Latency of datagrams
+    Lat(UdpArgs),
+    /// Bandwidth of datagrams, as fast as they can be sent, with the loss reported
+    Bw(UdpArgs),
+}
+
+/// What a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Op {
+    /// A send into the peer's posted receive
+    Send,
+    /// An RDMA write into the peer's memory, which the peer watches
+    Write,
+}
+
+/// How sends reach the adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Class {
+    /// The adapter fetches from memory
+    Dma,
+    /// The processor stores into adapter memory
+    Pio,
+}
+
+impl Op {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Op::Send => "send",
+            Op::Write => "write",
+        }
+    }
+}
+
+impl Class {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Dma => "dma",
+            Class::Pio => "pio",
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+#[group(id = "where", required = true, multiple = false)]
+pub struct Ends {
+    /// Run both ends in this process, from one thread, on two NICs that are joined
+    #[arg(long, num_args = 2, value_names = ["A", "B"], group = "where")]
+    pair: Option<Vec<String>>,
+
+    /// Be the end that answers: serve one client, then exit
+    #[arg(long, group = "where")]
+    listen: bool,
+
+    /// Be the end that asks; the other end listens there: a host's name or station address (udp: ADDR:PORT)
+    #[arg(long, value_name = "WHERE", group = "where")]
+    to: Option<String>,
+}
+
+/// Which end, or ends, this process is.
+#[derive(Debug, Clone, Copy)]
+pub enum PairOrHost<'a> {
+    Pair(&'a str, &'a str),
+    Listen { keep: bool },
+    To(&'a str),
+}
+
+#[derive(Debug, Args)]
+pub struct Where {
+    #[command(flatten)]
+    ends: Ends,
+
+    /// With --listen: serve one client after the other
+    #[arg(long)]
+    keep: bool,
+}
+
+impl Where {
+    /// # Errors
+    /// One NIC given twice; --keep without --listen.
+    pub fn choice(&self) -> Result<PairOrHost<'_>, Failure> {
+        // Not left to clap, which does not ask for what would be in conflict with something given.
+        if self.keep && !self.ends.listen {
+            return Err(Failure::usage("--keep goes with --listen only"));
+        }
+        if let Some([a, b]) = self.ends.pair.as_deref() {
+            if a == b {
+                return Err(Failure::usage(format!("--pair needs two NICs, and {a} was given twice")));
+            }
+            return Ok(PairOrHost::Pair(a, b));
+        }
+        match &self.ends.to {
+            Some(peer) => Ok(PairOrHost::To(peer)),
+            None => Ok(PairOrHost::Listen { keep: self.keep }),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct ViArgs {
+    #[command(flatten)]
+    pub ends: Where,
+
+    #[command(flatten)]
+    pub nic: NicArgs,
+
+    /// What a message is
+    #[arg(long, value_enum, default_value_t = Op::Send)]
+    pub op: Op,
+
+    /// How sends reach the adapter; what is asked for is used, or the test fails
+    #[arg(long, value_enum, default_value_t = Class::Dma)]
+    pub class: Class,
+
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RawArgs {
+    #[command(flatten)]
+    pub ends: Where,
+
+    /// NIC to use without --pair: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`)
+    #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
+    pub nic: Option<String>,
+
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct UdpArgs {
+    /// With --pair, A and B are PCI addresses or interface names; the interfaces are moved into two network
+    /// namespaces of their own for the test (as root), and given back
+    #[command(flatten)]
+    pub ends: Where,
+
+    /// With --listen: local address and port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "0.0.0.0:18515")]
+    pub bind: SocketAddr,
+
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parse(line: &str) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(line.split(' '))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn what_is_documented_is_accepted() {
+        for line in [
+            "uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --size 64 --json",
+            "uvia-perf bw --listen --nic 0000:01:00.0 --name b --keep",
+            "uvia-perf bw --to b --op write --sizes all",
+            "uvia-perf raw lat --pair a b --size 64 --json",
+            "uvia-perf raw bw --to 52:54:00:00:00:02 --nic x --window 16",
+            "uvia-perf udp lat --listen --bind 127.0.0.1:0",
+            "uvia-perf udp lat --to 10.0.0.1:18515 --sizes 64,1K,16K",
+            "uvia-perf lat --pair a b --class pio --iterations 10 --warmup 0",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
+        }
+    }
+
+    #[test]
+    fn ends_are_chosen_exactly_once() {
+        for line in [
+            "uvia-perf lat",
+            "uvia-perf lat --pair a",
+            "uvia-perf lat --listen --to b",
+            "uvia-perf lat --listen --size 0x",
+            "uvia-perf lat --listen --size 64 --sizes all",
+            "uvia-perf lat --listen --iterations 0",
+            "uvia-perf raw",
+            "uvia-perf udp lat --listen --bind here",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        for line in ["uvia-perf lat --pair a a", "uvia-perf lat --to b --keep"] {
+            let Command::Lat(args) = parse(line).unwrap().command else { panic!() };
+            assert!(matches!(args.ends.choice(), Err(Failure::Usage(_))), "{line}");
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Ethernet frames straight through a NIC's driver, with no virtual interface.
+
+mod link;
+
+pub use link::RawLink;
+
+use uvia_driver::nic::{MacAddress, NicConfig};
+use uvia_tools::{Failure, given_device};
+
+use crate::cli::{PairOrHost, RawArgs};
+use crate::datagram::{Stop, run_client, run_pair, serve};
+use crate::load::{Load, Test};
+use crate::report::Subject;
+
+/// Runs `uvia-perf raw`.
+pub fn run(test: Test, args: &RawArgs) -> Result<(), Failure> {
+    let load = Load::from(&args.load);
+    let subject = |link: &RawLink| Subject {
+        test: match test {
+            Test::Latency => "raw-lat",
+            Test::Bandwidth => "raw-bw",
+        },
+        op: "send",
+        class: "dma",
+        nic: link.driver().to_owned(),
+        size: 0,
+        lossy: true,
+        json: load.json,
+        headed: false,
+    };
+    match args.ends.choice()? {
+        PairOrHost::Pair(a, b) => {
+            let (mut a, mut b) = (open(a, None)?, open(b, None)?);
+            a.wait_ready(load.timeout)?;
+            b.wait_ready(load.timeout)?;
+            let (mac_a, mac_b) = (a.mac(), b.mac());
+            a.join(mac_b);
+            b.join(mac_a);
+            let subject = subject(&a);
+            run_pair(&mut a, &mut b, test, &load, subject).inspect_err(|_| {
+                // What the adapters counted tells on which side frames were lost.
+                eprintln!("uvia-perf: {}\nuvia-perf: {}", a.counters(), b.counters());
+            })
+        }
+        PairOrHost::Listen { keep } => {
+            let mut link = open(given_device(args.nic.as_deref())?, None)?;
+            link.wait_ready(load.timeout)?;
+            eprintln!("uvia-perf: waiting for frames; `--to {}` reaches this end", link.mac());
+            loop {
+                match serve(&mut link, load.timeout, &Stop::new(false)) {
+                    Err(Failure::Failed(what)) if keep => eprintln!("uvia-perf: {what}"),
+                    outcome if !keep => return outcome,
+                    _ => {}
+                }
+            }
+        }
+        PairOrHost::To(peer) => {
+            let peer: MacAddress = peer.parse().map_err(|e: uvia_driver::Error| {
+                Failure::usage(format!("{e}; without virtual interfaces there are no names"))
+            })?;
+            let mut link = open(given_device(args.nic.as_deref())?, Some(peer))?;
+            link.wait_ready(load.timeout)?;
+            let subject = subject(&link);
+            run_client(&mut link, test, &load, subject)
+        }
+    }
+}
+
+fn open(device: &str, peer: Option<MacAddress>) -> Result<RawLink, Failure> {
+    let function = uvia_driver::pci::open(device)?;
+    let domain = function.domain().clone();
+    // Polled only: there is nobody to interrupt.
+    let nic = uvia_driver::nic::open(function, &NicConfig { interrupts: false, ..NicConfig::default() })?;
+    RawLink::new(nic, domain, peer)
+}

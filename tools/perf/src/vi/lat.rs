@@ -1,0 +1,232 @@
+//! Ping-pong over a connection, by messages or by writes into each other's memory.
+
+use std::time::Instant;
+
+use uvia::{Descriptor, MemoryRegion, Nic, RemoteMemory, WorkQueue};
+use uvia_tools::Failure;
+
+use super::order::Order;
+use super::side::{Idling, Side};
+use crate::report::Latency;
+
+/// Sends under way before the first must have completed: a completion may come a little after the answer.
+const SENDS: usize = 4;
+
+/// One end of a ping-pong.
+pub trait Exchange {
+    /// Sends the next message.
+    fn send(&mut self) -> Result<(), Failure>;
+
+    /// Waits for the other end's next message, driving `other` too, where that is the sender's NIC.
+    fn receive(&mut self, other: Option<&Nic>) -> Result<(), Failure>;
+
+    /// Its connection.
+    fn side(&self) -> &Side;
+}
+
+/// Drives the sender's NIC every `stride` polls.
+#[inline]
+fn drive(other: Option<&Nic>, idling: &Idling, stride: u32) -> Result<(), Failure> {
+    if let Some(other) = other
+        && idling.polls().is_multiple_of(stride)
+    {
+        other.poll()?;
+    }
+    Ok(())
+}
+
+/// By messages.
+pub struct Messages {
+    side: Side,
+    size: usize,
+    idle: Vec<Box<Descriptor>>,
+    /// Polls of this end between those of a sender that has more frames to send.
+    stride: u32,
+}
+
+/// The sender's NIC needs driving when messages are longer than a frame, and to repeat what was lost.
+fn stride(side: &Side, size: usize) -> u32 {
+    if size <= side.nic.properties().native_mtu { 256 } else { 1 }
+}
+
+impl Messages {
+    /// Posts the first receives; the interface may be connected afterwards.
+    pub fn new(side: Side, size: usize) -> Result<Self, Failure> {
+        let memory = side.memory(2 * size, false)?;
+        let mut idle = Vec::with_capacity(SENDS);
+        for _ in 0..SENDS {
+            idle.push(Descriptor::new(vec![memory.segment(0..size)?]));
+            side.receive(Descriptor::new(vec![memory.segment(size..2 * size)?]))?;
+        }
+        let stride = stride(&side, size);
+        Ok(Self { side, size, idle, stride })
+    }
+}
+
+impl Exchange for Messages {
+    #[inline]
+    fn send(&mut self) -> Result<(), Failure> {
+        let mut idling = Idling::default();
+        loop {
+            if let Some(descriptor) = self.idle.pop() {
+                return self.side.send(descriptor);
+            }
+            match self.side.poll()? {
+                Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
+                Some(_) => return Err(Failure::failed("the other end sent out of turn")),
+                None => idling.tick(&self.side)?,
+            }
+        }
+    }
+
+    #[inline]
+    fn receive(&mut self, other: Option<&Nic>) -> Result<(), Failure> {
+        let mut idling = Idling::default();
+        loop {
+            match self.side.poll()? {
+                Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
+                Some(done) => {
+                    let len = done.descriptor.length() as usize;
+                    if len != self.size {
+                        return Err(Failure::failed(format!(
+                            "a message of {len} bytes came instead of {}",
+                            self.size
+                        )));
+                    }
+                    return self.side.receive(done.descriptor);
+                }
+                None => {
+                    idling.tick(&self.side)?;
+                    drive(other, &idling, self.stride)?;
+                }
+            }
+        }
+    }
+
+    fn side(&self) -> &Side {
+        &self.side
+    }
+}
+
+/// By RDMA writes: each end watches the last byte of its memory.
+pub struct Writes {
+    side: Side,
+    size: usize,
+    source: MemoryRegion,
+    target: MemoryRegion,
+    idle: Vec<Box<Descriptor>>,
+    sent: u8,
+    received: u8,
+    stride: u32,
+}
+
+impl Writes {
+    /// `target` is written by the peer, and `remote` is the peer's.
+    pub fn new(side: Side, size: usize, target: MemoryRegion, remote: RemoteMemory) -> Result<Self, Failure> {
+        // A source for each write under way: it must not change until its write has completed.
+        let source = side.memory(SENDS * size, false)?;
+        let mut idle = Vec::with_capacity(SENDS);
+        for n in 0..SENDS {
+            let mut descriptor =
+                Descriptor::rdma_write(vec![source.segment(n * size..(n + 1) * size)?], remote);
+            descriptor.context = n as u64;
+            idle.push(descriptor);
+        }
+        let stride = stride(&side, size);
+        Ok(Self { side, size, source, target, idle, sent: 0, received: 0, stride })
+    }
+
+    #[inline]
+    fn reap(&mut self) -> Result<bool, Failure> {
+        match self.side.poll()? {
+            Some(done) if done.queue == WorkQueue::Send => {
+                self.idle.push(done.descriptor);
+                Ok(true)
+            }
+            Some(_) => Err(Failure::failed("the other end sent a message instead of writing")),
+            None => Ok(false),
+        }
+    }
+}
+
+impl Exchange for Writes {
+    #[inline]
+    fn send(&mut self) -> Result<(), Failure> {
+        let mut idling = Idling::default();
+        let descriptor = loop {
+            if let Some(descriptor) = self.idle.pop() {
+                break descriptor;
+            }
+            if !self.reap()? {
+                idling.tick(&self.side)?;
+            }
+        };
+        self.sent = self.sent.wrapping_add(1);
+        let last = (descriptor.context as usize + 1) * self.size - 1;
+        self.source.write(last, &[self.sent])?;
+        self.side.send(descriptor)
+    }
+
+    #[inline]
+    fn receive(&mut self, other: Option<&Nic>) -> Result<(), Failure> {
+        self.received = self.received.wrapping_add(1);
+        let mut idling = Idling::default();
+        let mut last = [0];
+        loop {
+            self.target.read(self.size - 1, &mut last)?;
+            if last[0] == self.received {
+                return Ok(());
+            }
+            if !self.reap()? {
+                idling.tick(&self.side)?;
+                drive(other, &idling, self.stride)?;
+            }
+        }
+    }
+
+    fn side(&self) -> &Side {
+        &self.side
+    }
+}
+
+/// Both ends in this thread.
+pub fn pair<E: Exchange>(a: &mut E, b: &mut E, order: &Order) -> Result<Latency, Failure> {
+    let (nic_a, nic_b) = (a.side().nic.clone(), b.side().nic.clone());
+    measure(order, || {
+        a.send()?;
+        b.receive(Some(&nic_a))?;
+        b.send()?;
+        a.receive(Some(&nic_b))
+    })
+}
+
+/// The asking end.
+pub fn ask<E: Exchange>(exchange: &mut E, order: &Order) -> Result<Latency, Failure> {
+    measure(order, || {
+        exchange.send()?;
+        exchange.receive(None)
+    })
+}
+
+/// The answering end.
+pub fn answer<E: Exchange>(exchange: &mut E, order: &Order) -> Result<(), Failure> {
+    for _ in 0..order.warmup + order.iterations {
+        exchange.receive(None)?;
+        exchange.send()?;
+    }
+    exchange.side().linger();
+    Ok(())
+}
+
+fn measure(order: &Order, mut round: impl FnMut() -> Result<(), Failure>) -> Result<Latency, Failure> {
+    let mut result = Latency::new()?;
+    for _ in 0..order.warmup {
+        round()?;
+    }
+    for _ in 0..order.iterations {
+        let start = Instant::now();
+        round()?;
+        result.record_round_trip(start.elapsed());
+    }
+    Ok(result)
+}
