@@ -5,14 +5,11 @@ use std::collections::VecDeque;
 use super::farewell::Farewell;
 use super::held::Held;
 use super::identity::Identities;
-use super::{EngineConfig, FrameToken, Output, Sent, Time};
+use super::{EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
 
 /// How long the engine waits for a full adapter before it asks to be polled again.
 const FULL_RETRY: u64 = 50_000;
-
-/// The token of frames that refer to nobody's memory.
-pub(super) const NO_MEMORY: FrameToken = FrameToken(u64::MAX);
 
 pub(super) struct Core {
     pub(super) config: EngineConfig,
@@ -76,10 +73,7 @@ impl Core {
 
     /// Sends a management frame; false when there was no room.
     pub(super) fn control<O: Output + ?Sized>(&mut self, now: Time, frame: &[u8], out: &mut O) -> bool {
-        if self.full {
-            return false;
-        }
-        if out.transmit(frame, &[], NO_MEMORY) == Sent::Full {
+        if out.manage(frame) == Sent::Full {
             self.found_full(now);
             return false;
         }

@@ -10,6 +10,12 @@ pub trait Output {
     /// bytes of the parts.
     fn transmit(&mut self, header: &[u8], payload: &[PayloadPart<'_>], token: FrameToken) -> Sent;
 
+    /// Offers a frame that manages connections or names: few, short, and often an answer to one that is being
+    /// received. An adapter that cannot send while it receives keeps some of them until it can.
+    fn manage(&mut self, frame: &[u8]) -> Sent {
+        self.transmit(frame, &[], FrameToken::NO_MEMORY)
+    }
+
     /// A descriptor is done with; exactly once for each that was posted, in the order of its queue.
     fn complete(&mut self, completion: Completion);
 
@@ -31,6 +37,11 @@ pub struct PayloadPart<'a> {
 /// Names what a frame's payload belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FrameToken(pub u64);
+
+impl FrameToken {
+    /// Of frames that refer to nobody's memory.
+    pub const NO_MEMORY: Self = Self(u64::MAX);
+}
 
 /// What became of a frame that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

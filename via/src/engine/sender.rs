@@ -1,9 +1,9 @@
 //! The sending half of a connection: descriptors are cut into frames, and frames are sent until acknowledged.
 
 use super::congestion::{Timeout, Window};
-use super::core::{Core, NO_MEMORY};
+use super::core::Core;
 use super::endpoint::{Endpoint, SendWork, Stage};
-use super::{EngineConfig, Output, PayloadPart, Sent, Time, Tuning};
+use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
 use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::wire::{ETHERNET, FIXED, crc, put_u32};
@@ -540,7 +540,7 @@ impl Endpoint {
             let check = crc::of_parts(&self.header[..len], &[]);
             put_u32(&mut self.header, len - 4, check);
         }
-        if out.transmit(&self.header[..len], &[], NO_MEMORY) == Sent::Full {
+        if out.transmit(&self.header[..len], &[], FrameToken::NO_MEMORY) == Sent::Full {
             core.found_full(now);
             self.enqueue(core);
         } else {

@@ -1,5 +1,6 @@
 //! The provider in software: the VI engine on a plain Ethernet adapter.
 
+mod answers;
 mod transmit;
 
 use std::collections::HashMap;
@@ -10,12 +11,13 @@ use std::time::{Duration, Instant};
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::Nic;
 
-use crate::engine::{self, Engine, EngineConfig, Time, Tuning};
+use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::provider::{Event, ListenerId, Provider, RequestId, Sink};
 use crate::{
     Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties, Peer,
     Result, ViAttributes, ViId, ViState, WorkQueue,
 };
+use answers::Answers;
 use transmit::Transmitter;
 
 /// Frames taken from the adapter in one burst: bounds how long the engine is held.
@@ -33,6 +35,8 @@ pub(crate) struct Ethernet {
     origin: Instant,
     /// Where interfaces with a request under way asked to be connected to.
     asked: HashMap<ViId, (NetAddress, Duration)>,
+    /// Management frames from while frames were received.
+    answers: Answers,
     /// Interfaces that were destroyed while the adapter still refers to their memory.
     doomed: Vec<ViId>,
 }
@@ -84,6 +88,7 @@ impl Ethernet {
             origin: Instant::now(),
             asked: HashMap::new(),
             doomed: Vec::new(),
+            answers: Answers::default(),
         })
     }
 
@@ -103,7 +108,11 @@ impl Ethernet {
         let mut fault = None;
         let way =
             Some(Way { transmitter: &mut self.transmitter, adapter: &mut *self.adapter, fault: &mut fault });
-        let answer = call(&mut self.engine, now, &mut Out { way, sink, asked: &mut self.asked });
+        let answer = call(
+            &mut self.engine,
+            now,
+            &mut Out { way, sink, asked: &mut self.asked, answers: &mut self.answers },
+        );
         if let Some(fault) = fault {
             return Err(fault);
         }
@@ -113,9 +122,25 @@ impl Ethernet {
         Ok(answer)
     }
 
+    /// Sends the answers that came up while frames were received; what finds no room is asked for again.
+    #[inline]
+    fn answer(&mut self, sink: &mut dyn Sink) -> Result<()> {
+        if self.answers.is_empty() {
+            return Ok(());
+        }
+        let answers = std::mem::take(&mut self.answers);
+        let outcome = self.with(sink, |_, _, out| {
+            for frame in answers.frames() {
+                out.manage(frame);
+            }
+        });
+        self.answers = answers.emptied();
+        outcome
+    }
+
     /// Takes back the frames that the adapter is done with.
     fn reclaim(&mut self, sink: &mut dyn Sink) -> Result<()> {
-        let mut out = Out { way: None, sink, asked: &mut self.asked };
+        let mut out = Out { way: None, sink, asked: &mut self.asked, answers: &mut self.answers };
         let (engine, transmitter) = (&mut self.engine, &mut self.transmitter);
         self.adapter.reclaim(&mut |slot| {
             if let Some(token) = transmitter.reclaimed(slot) {
@@ -132,6 +157,7 @@ struct Out<'a> {
     way: Option<Way<'a>>,
     sink: &'a mut dyn Sink,
     asked: &'a mut HashMap<ViId, (NetAddress, Duration)>,
+    answers: &'a mut Answers,
 }
 
 struct Way<'a> {
@@ -141,6 +167,13 @@ struct Way<'a> {
 }
 
 impl engine::Output for Out<'_> {
+    fn manage(&mut self, frame: &[u8]) -> engine::Sent {
+        match &self.way {
+            Some(_) => self.transmit(frame, &[], engine::FrameToken::NO_MEMORY),
+            None => self.answers.keep(frame),
+        }
+    }
+
     #[inline]
     fn transmit(
         &mut self,
@@ -215,12 +248,13 @@ impl Provider for Ethernet {
 
     fn progress(&mut self, sink: &mut dyn Sink) -> Result<usize> {
         let now = self.now();
-        let mut out = Out { way: None, sink, asked: &mut self.asked };
+        let mut out = Out { way: None, sink, asked: &mut self.asked, answers: &mut self.answers };
         let engine = &mut self.engine;
         let received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
         if self.transmitter.wants_reclaim() {
             self.reclaim(sink)?;
         }
+        self.answer(sink)?;
         self.with(sink, |engine, now, out| engine.poll(now, out))?;
         if !self.doomed.is_empty() {
             let engine = &mut self.engine;
@@ -291,7 +325,7 @@ impl Provider for Ethernet {
             WorkQueue::Send => self.with(sink, |engine, now, out| engine.post_send(now, vi, descriptor, out)),
             WorkQueue::Receive => {
                 let now = self.now();
-                let mut out = Out { way: None, sink, asked: &mut self.asked };
+                let mut out = Out { way: None, sink, asked: &mut self.asked, answers: &mut self.answers };
                 self.engine.post_receive(now, vi, descriptor, &mut out);
                 Ok(())
             }
