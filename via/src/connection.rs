@@ -42,7 +42,12 @@ impl Listener {
     pub fn poll(&self) -> Result<Option<Request>> {
         self.nic.progress()?;
         let next = self.nic.core().provider.next_request(self.id);
-        Ok(next.map(|(id, peer)| Request { nic: self.nic.clone(), id, peer: Box::new(peer), answered: false }))
+        Ok(next.map(|(id, peer)| Request {
+            nic: self.nic.clone(),
+            id,
+            peer: Box::new(peer),
+            answered: false,
+        }))
     }
 
     /// The next request; waits for it up to `timeout`.

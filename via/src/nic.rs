@@ -434,42 +434,35 @@ impl Shared {
         descriptor: Box<Descriptor>,
     ) -> std::result::Result<(), PostError> {
         if !self.credits.take(vi, queue, depth) {
-            return Err(PostError { error: Error::QueueFull { depth }, descriptor });
+            return Err(queue_full(depth, descriptor));
         }
-        let mut core = match self.try_core() {
-            Some(core) => core,
-            None => match self.posts.push((vi, queue, descriptor)) {
-                Ok(()) => {
-                    // Release: pairs with the Acquire of the drain.
-                    self.posted.store(true, Ordering::Release);
-                    return Ok(());
-                }
-                // Thousands of posts wait: now waiting for the engine is all that is left.
-                Err((_, _, descriptor)) => {
-                    let mut core = self.core();
-                    return self.post_with(&mut core, vi, queue, descriptor);
-                }
-            },
-        };
-        self.post_with(&mut core, vi, queue, descriptor)
+        match self.try_core() {
+            Some(mut core) => self.post_with(&mut core, vi, queue, descriptor),
+            None => self.post_later(vi, queue, descriptor),
+        }
+        Ok(())
+    }
+
+    /// Leaves a descriptor for whoever holds the engine.
+    #[cold]
+    fn post_later(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+        match self.posts.push((vi, queue, descriptor)) {
+            // Release: pairs with the Acquire of the drain.
+            Ok(()) => self.posted.store(true, Ordering::Release),
+            // Thousands of posts wait: now waiting for the engine is all that is left.
+            Err((_, _, descriptor)) => self.post_with(&mut self.core(), vi, queue, descriptor),
+        }
     }
 
     #[inline]
-    fn post_with(
-        &self,
-        core: &mut Core,
-        vi: ViId,
-        queue: WorkQueue,
-        descriptor: Box<Descriptor>,
-    ) -> std::result::Result<(), PostError> {
-        // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is
-        // next polled.
+    fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         let earlier = self.drain_posts(core);
         let outcome = core.provider.post(vi, queue, descriptor, &mut core.sinks);
-        if let Err(e) = earlier.and(outcome) {
-            tracing::warn!("posting: {e}");
+        if earlier.is_err() || outcome.is_err() {
+            // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is
+            // next polled.
+            fault_at_post(earlier.and(outcome));
         }
-        Ok(())
     }
 
     /// The next completion of a ring; drives the provider when there is none. While somebody else holds it there is
@@ -537,4 +530,16 @@ fn system_host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cold]
+fn queue_full(depth: usize, descriptor: Box<Descriptor>) -> PostError {
+    PostError { error: Error::QueueFull { depth }, descriptor }
+}
+
+#[cold]
+fn fault_at_post(outcome: Result<()>) {
+    if let Err(e) = outcome {
+        tracing::warn!("posting: {e}");
+    }
 }

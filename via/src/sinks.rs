@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::provider::{Event, Sink};
+use crate::provider::Event;
 use crate::rings::{RingKey, Rings};
 use crate::{Completion, ConnectionLoss, Error, MacAddress, Peer, Result, ViId, WorkQueue};
 
@@ -63,9 +63,10 @@ impl Sinks {
     }
 }
 
-impl Sink for Sinks {
+impl Sinks {
+    /// Takes a descriptor that is done with; each posted one comes here exactly once.
     #[inline]
-    fn complete(&mut self, completion: Completion) {
+    pub(crate) fn complete(&mut self, completion: Completion) {
         let vi = completion.vi;
         match self.vis.get(vi.slot as usize) {
             Some(Some(sinks)) if sinks.id == vi => {
@@ -79,7 +80,8 @@ impl Sink for Sinks {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    /// Takes news of connections and names.
+    pub(crate) fn event(&mut self, event: Event) {
         match event {
             Event::Connected(id, peer) => self.outcome(id, Ok(peer)),
             Event::ConnectFailed(id, error) => self.outcome(id, Err(error)),

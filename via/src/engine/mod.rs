@@ -491,6 +491,12 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::poll`] has something to do now.
+    #[inline]
+    pub fn wants_poll(&self, now: Time) -> bool {
+        now >= self.core.next || !self.core.active.is_empty()
+    }
+
     /// Timers, acknowledgements that are due, and what found the adapter full.
     #[inline]
     pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
