@@ -18,6 +18,8 @@ mod output;
 mod receiver;
 mod ring;
 mod sender;
+#[cfg(test)]
+mod simulation;
 mod time;
 mod timers;
 
@@ -551,6 +553,12 @@ impl Engine {
     pub fn is_quiet(&self) -> bool {
         self.core.farewells.is_empty()
             && self.vis.iter().filter_map(|slot| slot.endpoint.as_deref()).all(|e| e.sends.is_empty())
+    }
+
+    /// Whether all that was kept for later is let go of.
+    #[cfg(test)]
+    fn holds_nothing(&self) -> bool {
+        self.core.held.is_unused() && self.core.connections == 0 && self.core.farewells.is_empty()
     }
 
     /// Waits for requests to a discriminator.
