@@ -91,7 +91,14 @@ fn run(seed: u64) {
     }
 
     let limit = world.now + 3_000 * SECOND;
+    let mut steps = 0u64;
     while !streams.iter().all(Stream::is_done) {
+        steps += 1;
+        if steps % 1_000_000 == 0 && std::env::var("UVIA_SEED").is_ok() {
+            let states: Vec<_> = streams.iter().map(Stream::messages).collect();
+            let offered: Vec<_> = world.hosts.iter().map(|h| h.port.offered).collect();
+            eprintln!("{} us, {states:?}, {offered:?} {:?} {:?}", world.now / 1000, world.faults, behaviour);
+        }
         for stream in &mut streams {
             stream.work(&mut world);
         }
