@@ -88,5 +88,5 @@ fn probe(settings: &Settings, ground: &Ground) -> bool {
     };
     session::start(&small, ground, KVM, 0, &[], &[])
         .and_then(|guest| guest.wait_up(Instant::now() + PROBE_LIMIT, PROBE_LIMIT))
-        .is_ok()
+        .is_ok_and(|up| up)
 }
