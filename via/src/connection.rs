@@ -50,7 +50,7 @@ impl Listener {
     /// # Errors
     /// A fault of the adapter.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Request>> {
-        self.nic.wait(timeout, || self.poll())
+        self.nic.wait(timeout, |_| self.poll())
     }
 }
 

@@ -14,8 +14,8 @@ use uvia_driver::nic::Nic;
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::provider::{Event, ListenerId, Provider, RequestId, Sink};
 use crate::{
-    Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties, Peer,
-    Result, ViAttributes, ViId, ViState, WorkQueue,
+    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
+    Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -32,7 +32,7 @@ pub(crate) struct Ethernet {
     transmitter: Transmitter,
     domain: Arc<dyn DmaDomain>,
     properties: NicProperties,
-    origin: Instant,
+    clock: Clock,
     /// Where interfaces with a request under way asked to be connected to.
     asked: HashMap<ViId, (NetAddress, Duration)>,
     /// Management frames from while frames were received.
@@ -47,6 +47,7 @@ impl Ethernet {
         domain: Arc<dyn DmaDomain>,
         id: u64,
         name: &str,
+        clock: Clock,
         integrity: bool,
     ) -> Result<Self> {
         let about = adapter.properties().clone();
@@ -85,7 +86,7 @@ impl Ethernet {
             transmitter,
             domain,
             properties,
-            origin: Instant::now(),
+            clock,
             asked: HashMap::new(),
             doomed: Vec::new(),
             answers: Answers::default(),
@@ -94,7 +95,7 @@ impl Ethernet {
 
     #[inline]
     fn now(&self) -> Time {
-        Time(self.origin.elapsed().as_nanos() as u64)
+        Time(self.clock.now())
     }
 
     /// Calls the engine with a way to send, and tells the adapter of what it sent.
