@@ -169,6 +169,14 @@ impl Link {
     }
 }
 
+/// How far a guest came.
+pub(crate) enum Boot {
+    /// User space is up.
+    Up,
+    /// Its kernel hangs or panicked, which may be chance: it had better be booted again.
+    Stuck(Error),
+}
+
 /// A booted guest, which runs commands. Its QEMU is ended when it is dropped.
 #[derive(Debug)]
 pub struct Guest {
@@ -199,8 +207,8 @@ impl Guest {
         Ok(Guest { link, env: Vec::new(), nics: Vec::new() })
     }
 
-    /// Waits until user space is up. False: the kernel hangs, and the guest had better be booted again.
-    pub(crate) fn wait_up(&self, deadline: Instant, limit: Duration) -> Result<bool> {
+    /// Waits until user space is up, or it is known that it will not be.
+    pub(crate) fn wait_up(&self, deadline: Instant, limit: Duration) -> Result<Boot> {
         let start = Instant::now();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -212,18 +220,20 @@ impl Guest {
                 Err(_) => (false, true),
             };
             if hello {
-                return Ok(true);
+                return Ok(Boot::Up);
             }
             if dead {
-                return Err(self.link.death());
+                let death = self.link.death();
+                return if self.link.console.panic().is_some() { Ok(Boot::Stuck(death)) } else { Err(death) };
             }
+            let late = Error::BootTimeout { guest: self.link.guest, seconds: limit.as_secs() };
             if left.is_zero() {
-                return Err(Error::BootTimeout { guest: self.link.guest, seconds: limit.as_secs() });
+                return Err(late);
             }
             // By the processor's time first: a busy machine makes a boot long, but not costly.
             let used = self.link.qemu().as_ref().map(Qemu::processor_time).unwrap_or_default();
             if used > HANG_PROCESSOR_TIME || start.elapsed() > HANG_TIME {
-                return Ok(false);
+                return Ok(Boot::Stuck(late));
             }
         }
     }

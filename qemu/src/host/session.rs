@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::console::Console;
-use super::guest::Guest;
+use super::guest::{Boot, Guest};
 use super::qemu::{self, Qemu};
 use crate::accel;
 use crate::error::{Error, Result};
@@ -105,28 +105,30 @@ fn check(settings: &Settings) -> Result<()> {
     }
 }
 
-/// Waits for a guest; boots it again if it hangs.
+/// Waits for a guest; boots it again if it hangs or panics.
 ///
-/// Under emulation with several processors, about one boot in thirty was seen to stop, early in the kernel
-/// and for good, with both processors spinning. No guest talks to another before all are up, so one that is
-/// booted again is not missed.
+/// Under emulation with several processors on a busy machine, about one boot in thirty was seen to stop,
+/// early in the kernel and for good. No guest talks to another before all are up, so one that is booted
+/// again is not missed.
 fn wait_up(
     settings: &Settings,
     guest: &mut Guest,
     deadline: Instant,
     again: impl Fn() -> Result<Guest>,
 ) -> Result<()> {
-    for _ in 0..BOOTS {
-        if guest.wait_up(deadline, settings.boot_limit)? {
-            return Ok(());
+    let mut boots = 1;
+    while let Boot::Stuck(error) = guest.wait_up(deadline, settings.boot_limit)? {
+        if boots == BOOTS {
+            return Err(error);
         }
+        boots += 1;
         if settings.verbose {
-            eprintln!("uvia-vm: guest {} hangs while it boots; booting it again", guest.index());
+            eprintln!("uvia-vm: guest {} got stuck while it booted; booting it again", guest.index());
         }
         guest.kill();
         *guest = again()?;
     }
-    Err(Error::BootTimeout { guest: guest.index(), seconds: settings.boot_limit.as_secs() })
+    Ok(())
 }
 
 fn set_up(settings: &Settings, image: &Image, guest: &mut Guest) -> Result<()> {
