@@ -4,11 +4,21 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::patience;
 
 /// The machine that is changed; tests put one of their own in its place.
 pub trait Host {
     /// Writes to a file of the kernel, in one piece.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+
+    /// Writes a function's address to its driver's `unbind`. A driver that waits for the function's users gets
+    /// `limit`, and then [`io::ErrorKind::TimedOut`] is the answer: the kernel finishes it by itself.
+    fn unbind(&self, path: &Path, address: &str, limit: Duration) -> io::Result<()>;
+
+    /// Whether something has an IOMMU group, or a device of it, open or mapped.
+    fn group_is_busy(&self, group: u32) -> bool;
 
     /// Loads a kernel module, by name or alias.
     fn load_module(&self, name: &str) -> io::Result<()>;
@@ -27,6 +37,16 @@ pub struct Linux;
 impl Host for Linux {
     fn write(&self, path: &Path, text: &str) -> io::Result<()> {
         fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
+    }
+
+    fn unbind(&self, path: &Path, address: &str, limit: Duration) -> io::Result<()> {
+        patience::write_within(path, address, limit)
+    }
+
+    fn group_is_busy(&self, group: u32) -> bool {
+        // The kernel lets a group be opened once, and its devices keep it open.
+        let opened = fs::OpenOptions::new().read(true).write(true).open(format!("/dev/vfio/{group}"));
+        opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
     }
 
     fn load_module(&self, name: &str) -> io::Result<()> {

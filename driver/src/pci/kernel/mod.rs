@@ -22,5 +22,5 @@ mod info;
 mod ioctl;
 
 pub use device::KernelDevice;
-pub(super) use diagnosis::{blockers, holders};
+pub(super) use diagnosis::{blockers, holders, suspects};
 pub use domain::KernelDomain;
