@@ -417,6 +417,7 @@ fn two_nics_send_from_one_mapping() {
         frame[..6].copy_from_slice(&to.0);
         frame[6..12].copy_from_slice(&from.0);
         frame[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
+        // The device sees what was written after the mapping, too.
         memory.write_bytes(0, &frame);
         let segments = [memory.segment(0..LEN).unwrap()];
         let (sender, receiver) = if n == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };

@@ -67,17 +67,18 @@ impl Host for Linux {
 
     fn has_module(&self, name: &str) -> bool {
         let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else { return true };
-        let modules = Path::new("/lib/modules").join(release.trim());
-        // Where there are no lists, modprobe will have the last word.
-        let lists =
-            ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(modules.join(list)).ok());
+        // The second is NixOS's. Without either, modprobe has nothing to load from.
+        let lists = ["/lib/modules", "/run/booted-system/kernel-modules/lib/modules"].map(|folder| {
+            let folder = Path::new(folder).join(release.trim());
+            ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(folder.join(list)).ok())
+        });
         let same = |c: char| if c == '_' { '-' } else { c };
         let wanted: String = name.chars().map(same).collect();
         let names_it = |line: &str| {
             let file = line.split(':').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
             file.split(".ko").next().unwrap_or_default().chars().map(same).eq(wanted.chars())
         };
-        lists.iter().all(Option::is_none) || lists.iter().flatten().any(|list| list.lines().any(names_it))
+        lists.iter().flatten().flatten().any(|list| list.lines().any(names_it))
     }
 
     fn is_privileged(&self) -> bool {

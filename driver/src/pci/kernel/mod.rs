@@ -20,6 +20,7 @@ mod diagnosis;
 mod domain;
 mod info;
 mod ioctl;
+mod populate;
 
 pub use device::KernelDevice;
 pub(super) use diagnosis::{blockers, holders, suspects};
