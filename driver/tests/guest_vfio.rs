@@ -3,14 +3,19 @@
 
 use std::env;
 use std::fs;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::process::{Child, Command};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
-use uvia_driver::dma::{DmaMemory, DmaRegion, PageKind, Rights};
+use uvia_driver::dma::{DmaMemory, DmaRegion, DmaSegment, PageKind, Rights};
 use uvia_driver::mmio::Registers;
-use uvia_driver::pci::{self, DeviceDomain, InterruptKind, PciDevice, Sysfs, config};
+use uvia_driver::nic::{self, Nic, NicConfig, TxFrame};
+use uvia_driver::pci::bind::{Attached, BindError, Binder, Host, Linux};
+use uvia_driver::pci::{self, DeviceDomain, Function, InterruptKind, PciDevice, Sysfs, config};
 use uvia_driver::{Error, Result};
 
 const BOTH: Rights = Rights::READ.union(Rights::WRITE);
@@ -50,6 +55,10 @@ fn error<T>(result: Result<T>) -> Error {
 
 fn is_e1000(device: &dyn PciDevice) -> bool {
     config::ids(device).unwrap() == (0x8086, 0x100e)
+}
+
+fn function(name: &str) -> Function {
+    Sysfs::default().function(name.parse().unwrap()).unwrap()
 }
 
 fn masters_bus(device: &dyn PciDevice) -> bool {
@@ -308,6 +317,140 @@ fn a_device_is_opened_once() {
     drop(pci::open(&a()).unwrap());
 }
 
+/// A program that has the group of a device open.
+struct Holder(Child);
+
+impl Holder {
+    fn of(name: &str) -> Self {
+        let path = format!("/dev/vfio/{}", function(name).group.unwrap());
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        Self(Command::new("sleep").arg("60").stdin(file).spawn().unwrap())
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn who_uses_a_device_is_told_by_name() {
+    let _alone = alone();
+    let holder = Holder::of(&a());
+    let expected = [(holder.0.id(), "sleep".to_owned())];
+    match error(pci::open(&a())) {
+        Error::GroupBusy { holders, .. } => assert_eq!(holders, expected),
+        other => panic!("{other}"),
+    }
+    match Binder::system().detach(a().parse().unwrap()) {
+        Err(BindError::InUse { holders, .. }) => assert_eq!(holders, expected),
+        other => panic!("{other:?}"),
+    }
+    drop(holder);
+    drop(pci::open(&a()).unwrap());
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn an_unbind_of_a_device_in_use_is_not_waited_for() {
+    let _alone = alone();
+    let device = pci::open(&a()).unwrap();
+    let driver = function(&a()).driver.unwrap();
+    let unbind = Sysfs::default().driver_path(&driver).join("unbind");
+    let start = Instant::now();
+    let late = Linux.unbind(&unbind, &a(), Duration::from_millis(500)).unwrap_err();
+    assert_eq!(late.kind(), io::ErrorKind::TimedOut, "{late}");
+    assert!(start.elapsed() < Duration::from_secs(5));
+    drop(device);
+    // The kernel looks for users every now and then.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while function(&a()).driver.is_some() {
+        assert!(Instant::now() < deadline, "the kernel does not finish it");
+        thread::sleep(Duration::from_millis(20));
+    }
+    println!("unbound after {:?}", start.elapsed());
+    let attached = Binder::system().attach(a().parse().unwrap(), false).unwrap();
+    assert!(matches!(attached, Attached::Done { former: None, .. }), "{attached:?}");
+    drop(pci::open(&a()).unwrap());
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn who_may_not_is_told() {
+    const NOBODY: libc::uid_t = 65534;
+    const UNCHANGED: libc::uid_t = libc::uid_t::MAX;
+    let _alone = alone();
+    // The system call, unlike the library's function, changes this thread only.
+    let user = || {
+        // SAFETY: three numbers.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, UNCHANGED, NOBODY, UNCHANGED) }, 0);
+        pci::open(&a()).map(drop)
+    };
+    let refused = error(thread::scope(|scope| scope.spawn(user).join().unwrap()));
+    assert!(matches!(refused, Error::Permission { .. }));
+    drop(pci::open(&a()).unwrap());
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn two_nics_send_from_one_mapping() {
+    const LEN: usize = 256;
+    let _alone = alone();
+    let domain = domain_of(&a());
+    let mut a = nic::open(open(&domain, &a()), &NicConfig::default()).unwrap();
+    let locked = locked_memory();
+    let memory = DmaMemory::allocate(domain.clone(), PAGE, Rights::READ).unwrap();
+    assert_eq!(locked_memory() - locked, PAGE as u64);
+    // Opened after the memory was mapped, and reaches it all the same.
+    let mut b = nic::open(open(&domain, &b()), &NicConfig::default()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !(a.ready().unwrap() && b.ready().unwrap()) {
+        assert!(Instant::now() < deadline, "no link");
+        thread::sleep(Duration::from_millis(10));
+    }
+    let macs = [a.properties().mac, b.properties().mac];
+    for (n, (from, to)) in [(macs[0], macs[1]), (macs[1], macs[0])].into_iter().enumerate() {
+        let mut frame = [n as u8 + 1; LEN];
+        frame[..6].copy_from_slice(&to.0);
+        frame[6..12].copy_from_slice(&from.0);
+        frame[12..14].copy_from_slice(&0x88b5u16.to_be_bytes());
+        // The device sees what was written after the mapping, too.
+        memory.write_bytes(0, &frame);
+        let segments = [memory.segment(0..LEN).unwrap()];
+        let (sender, receiver) = if n == 0 { (&mut a, &mut b) } else { (&mut b, &mut a) };
+        exchange(sender.as_mut(), receiver.as_mut(), &segments, &frame);
+    }
+}
+
+/// Sends a frame and waits until it has arrived and the sender is done with it.
+fn exchange(sender: &mut dyn Nic, receiver: &mut dyn Nic, segments: &[DmaSegment], frame: &[u8]) {
+    assert!(sender.transmit(&TxFrame { segments, token: 7 }).unwrap());
+    sender.flush().unwrap();
+    let (mut arrived, mut done) = (false, false);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !(arrived && done) {
+        assert!(Instant::now() < deadline, "arrived {arrived}, reclaimed {done}");
+        sender.reclaim(&mut |token| done = token == 7).unwrap();
+        receiver
+            .receive(32, &mut |received| {
+                let mut bytes = vec![0; received.len()];
+                assert!(received.read(0, &mut bytes));
+                arrived |= bytes == frame;
+            })
+            .unwrap();
+    }
+}
+
+/// Bytes of this process that are pinned.
+fn locked_memory() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<u64>().unwrap() * 1024
+}
+
 #[test]
 #[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
 fn mappings_outlive_devices() {
@@ -349,6 +492,16 @@ fn a_mapped_bar_may_outlive_its_device() {
     let mapping = device.map_region(bar).unwrap().unwrap();
     assert!(Arc::ptr_eq(&mapping, &device.map_region(bar).unwrap().unwrap()));
     drop(device);
+    // The mapping keeps the device in use: the kernel would wait for it, so a detach is refused.
+    let itself = |holders: &[(u32, String)]| assert_eq!(holders[0].0, std::process::id(), "{holders:?}");
+    match error(pci::open(&a())) {
+        Error::GroupBusy { holders, .. } => itself(&holders),
+        other => panic!("{other}"),
+    }
+    match Binder::system().detach(a().parse().unwrap()) {
+        Err(BindError::InUse { holders, .. }) => itself(&holders),
+        other => panic!("{other:?}"),
+    }
     // SAFETY: mapped as long as `mapping` lives. What is read does not matter: it must not crash.
     let _ = unsafe { (mapping.as_ptr() as *const u32).read_volatile() };
     drop(mapping);

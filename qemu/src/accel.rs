@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::host::guest::Boot;
 use crate::host::session::{self, Ground};
 use crate::settings::{Accel, Settings};
 
@@ -88,5 +89,5 @@ fn probe(settings: &Settings, ground: &Ground) -> bool {
     };
     session::start(&small, ground, KVM, 0, &[], &[])
         .and_then(|guest| guest.wait_up(Instant::now() + PROBE_LIMIT, PROBE_LIMIT))
-        .is_ok()
+        .is_ok_and(|boot| matches!(boot, Boot::Up))
 }

@@ -95,7 +95,9 @@ fn kernel_words(settings: &Settings) -> String {
     let mut words = String::from(
         // The tsc words: under emulation the guest's clock would be the hpet, and slow. panic: with
         // -no-reboot, QEMU then ends instead of hanging. iommu=pt: the kernel's own devices stay fast.
-        "console=ttyS0 quiet panic=-1 oops=panic intel_iommu=on iommu=pt tsc=reliable clocksource=tsc",
+        // no_timer_check: on a busy machine the emulated timer may miss its test, which ends in a panic.
+        "console=ttyS0 quiet panic=-1 oops=panic intel_iommu=on iommu=pt tsc=reliable clocksource=tsc \
+         no_timer_check",
     );
     if settings.hugepages > 0 {
         words.push_str(&format!(" default_hugepagesz=2M hugepagesz=2M hugepages={}", settings.hugepages));

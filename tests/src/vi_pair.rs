@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia::{
-    CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions, ProtectionTag,
-    Vi, ViAttributes, WorkQueue,
+    Clock, CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions,
+    ProtectionTag, Vi, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::DmaDomain;
 
@@ -53,11 +53,18 @@ impl End {
 
 impl ViPair {
     /// Over two adapters made of memory.
-    pub fn over_memory(
+    pub fn over_memory(nics: (Box<MemoryNic>, Box<MemoryNic>, Arc<impl DmaDomain + 'static>)) -> Self {
+        Self::over_memory_at(nics, Clock::system())
+    }
+
+    /// Over two adapters made of memory, by a clock.
+    pub fn over_memory_at(
         (a, b, domain): (Box<MemoryNic>, Box<MemoryNic>, Arc<impl DmaDomain + 'static>),
+        clock: Clock,
     ) -> Self {
         let open = |adapter, name: &str| {
-            let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
+            let clock = clock.clone();
+            let options = NicOptions { name: Some(name.to_owned()), clock, ..NicOptions::default() };
             Nic::with_adapter(adapter, domain.clone(), options).expect("a NIC of memory opens")
         };
         Self::connect(open(a, "a"), open(b, "b"), |_| ()).expect("the pair connects")

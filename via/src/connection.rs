@@ -42,7 +42,12 @@ impl Listener {
     pub fn poll(&self) -> Result<Option<Request>> {
         self.nic.progress()?;
         let next = self.nic.core().provider.next_request(self.id);
-        Ok(next.map(|(id, peer)| Request { nic: self.nic.clone(), id, peer, answered: false }))
+        Ok(next.map(|(id, peer)| Request {
+            nic: self.nic.clone(),
+            id,
+            peer: Box::new(peer),
+            answered: false,
+        }))
     }
 
     /// The next request; waits for it up to `timeout`.
@@ -50,7 +55,7 @@ impl Listener {
     /// # Errors
     /// A fault of the adapter.
     pub fn wait(&self, timeout: Duration) -> Result<Option<Request>> {
-        self.nic.wait(timeout, || self.poll())
+        self.nic.wait(timeout, |_| self.poll())
     }
 }
 
@@ -66,7 +71,7 @@ impl Drop for Listener {
 pub struct Request {
     nic: Arc<Shared>,
     id: RequestId,
-    peer: Peer,
+    peer: Box<Peer>,
     answered: bool,
 }
 

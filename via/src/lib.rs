@@ -5,6 +5,7 @@
 //! descriptors, whose completions come from their queues. No step of that takes a system call.
 
 mod attributes;
+mod clock;
 mod connection;
 mod cq;
 mod credits;
@@ -16,12 +17,14 @@ mod hosts;
 mod memory;
 mod nic;
 mod provider;
+mod rings;
 mod sinks;
 mod sleep;
 mod vi;
 mod wire;
 
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
+pub use clock::Clock;
 pub use connection::{Listener, Peer, Request};
 pub use cq::CompletionQueue;
 pub use descriptor::{Completion, Descriptor, Operation, RemoteMemory, Segment, Status, ViId, WorkQueue};

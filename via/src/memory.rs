@@ -169,6 +169,29 @@ impl MemoryRegion {
         unsafe { frame.copy_to(from, self.as_ptr().add(offset), len) }
     }
 
+    /// Copies `len` bytes from `offset` on into memory of ours, at `at`.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the range lies beyond the region. Beyond the target is a bug of ours, and a panic.
+    #[inline]
+    pub(crate) fn copy_to(&self, offset: usize, to: &DmaMemory, at: usize, len: usize) -> Result<()> {
+        if offset > self.len() || self.len() - offset < len {
+            return Err(self.beyond(offset, len));
+        }
+        // SAFETY: the range was checked, and the region lives as long as `self`; registered memory and memory of
+        // ours do not overlap.
+        unsafe { to.copy_from(at, self.as_ptr().add(offset), len) };
+        Ok(())
+    }
+
+    #[cold]
+    fn beyond(&self, offset: usize, len: usize) -> Error {
+        Error::Parameter(format!(
+            "{len} bytes at {offset} do not lie within the region's {} bytes",
+            self.len()
+        ))
+    }
+
     /// The part for the adapter to fetch. The segment's bounds were checked when it was made.
     #[inline]
     pub(crate) fn dma(&self, range: Range<usize>) -> Result<DmaSegment> {

@@ -1,7 +1,7 @@
 //! The NIC object: what programs open, and where the locks are.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -18,8 +18,8 @@ use crate::provider::Provider;
 use crate::sinks::Sinks;
 use crate::sleep;
 use crate::{
-    Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion, PostError, ProtectionTag,
-    ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
+    Clock, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion, PostError,
+    ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -31,6 +31,8 @@ pub struct NicOptions {
     pub hosts: Option<PathBuf>,
     /// How the adapter is set up.
     pub adapter: adapter::NicConfig,
+    /// Where it has its time from.
+    pub clock: Clock,
     /// End-to-end checksums (CRC32C) on every frame; used when either end asks for them.
     pub integrity: bool,
 }
@@ -78,6 +80,9 @@ pub(crate) struct Shared {
     core: Mutex<Core>,
     /// Descriptors posted while somebody else held `core`.
     posts: ArrayQueue<(ViId, WorkQueue, Box<Descriptor>)>,
+    /// Whether there may be some: a cheaper look than into the queue. Set after a push, taken before a drain; a push
+    /// that the drain misses sets it again.
+    posted: AtomicBool,
     credits: Credits,
     properties: NicProperties,
     id: u64,
@@ -125,7 +130,7 @@ impl Nic {
         };
         let hosts = Hosts::load(options.hosts.as_deref())?;
         let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(adapter, domain, id, &name, options.integrity)?;
+        let mut provider = Ethernet::new(adapter, domain, id, &name, options.clock, options.integrity)?;
         for (name, mac) in hosts.iter() {
             provider.add_host(name, mac)?;
         }
@@ -134,6 +139,7 @@ impl Nic {
             credits: Credits::new(properties.max_vis),
             core: Mutex::new(Core { sinks: Sinks::new(properties.max_vis), provider: Box::new(provider) }),
             posts: ArrayQueue::new(POSTS),
+            posted: AtomicBool::new(false),
             properties,
             id,
             name,
@@ -239,7 +245,7 @@ impl Nic {
         match entries {
             0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
             _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
-            _ => Ok(CompletionQueue::new(self.0.clone(), Ring::new(entries))),
+            _ => Ok(CompletionQueue::new(&self.0, entries)),
         }
     }
 
@@ -283,15 +289,15 @@ impl Nic {
         if [send, receive].iter().flatten().any(|cq| !cq.belongs_to(&self.0)) {
             return Err(Error::Parameter("the completion queue belongs to another NIC".to_owned()));
         }
-        let send = promised(send, attributes.send_depth)?;
-        let receive = promised(receive, attributes.receive_depth).inspect_err(|_| send.undo())?;
+        let send = promised(&self.0, send, attributes.send_depth)?;
+        let receive = promised(&self.0, receive, attributes.receive_depth).inspect_err(|_| send.undo())?;
         let id = {
             let mut core = self.0.core();
             let id = core.provider.create_vi(attributes).inspect_err(|_| {
                 send.undo();
                 receive.undo();
             })?;
-            core.sinks.open(id, send.ring.clone(), receive.ring.clone());
+            core.sinks.open(id, send.ring.key(), receive.ring.key());
             id
         };
         self.0.credits.open(id);
@@ -324,7 +330,7 @@ impl Nic {
             core.sinks.forget_name(name);
             core.provider.resolve(name, timeout, &mut core.sinks)?;
         }
-        let found = self.0.wait(timeout + Duration::from_secs(1), || {
+        let found = self.0.wait(timeout + Duration::from_secs(1), |_| {
             self.0.progress()?;
             Ok(self.0.core().sinks.take_name(name))
         })?;
@@ -348,10 +354,10 @@ struct Promised {
     depth: usize,
 }
 
-fn promised(cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
+fn promised(nic: &Arc<Shared>, cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
     let (ring, shared) = match cq {
         Some(cq) => (cq.ring().clone(), true),
-        None => (Ring::new(depth), false),
+        None => (Ring::new(nic, depth), false),
     };
     ring.promise(depth)?;
     Ok(Promised { ring, shared, depth })
@@ -404,6 +410,15 @@ impl Shared {
     /// Gives the provider what was posted while somebody else held it, in order.
     #[inline]
     fn drain_posts(&self, core: &mut Core) -> Result<()> {
+        // Relaxed: the queue's own synchronisation carries the descriptors; a flag seen late only delays them to the
+        // next look.
+        if self.posted.load(Ordering::Relaxed) { self.drain_waiting_posts(core) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn drain_waiting_posts(&self, core: &mut Core) -> Result<()> {
+        // Acquire: pairs with the Release of the push; all that was pushed before the flag is seen in the queue.
+        self.posted.swap(false, Ordering::Acquire);
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
             core.provider.post(vi, queue, descriptor, &mut core.sinks)?;
         }
@@ -419,47 +434,51 @@ impl Shared {
         descriptor: Box<Descriptor>,
     ) -> std::result::Result<(), PostError> {
         if !self.credits.take(vi, queue, depth) {
-            return Err(PostError { error: Error::QueueFull { depth }, descriptor });
+            return Err(queue_full(depth, descriptor));
         }
-        let mut core = match self.try_core() {
-            Some(core) => core,
-            None => match self.posts.push((vi, queue, descriptor)) {
-                Ok(()) => return Ok(()),
-                // Thousands of posts wait: now waiting for the engine is all that is left.
-                Err((_, _, descriptor)) => {
-                    let mut core = self.core();
-                    return self.post_with(&mut core, vi, queue, descriptor);
-                }
-            },
-        };
-        self.post_with(&mut core, vi, queue, descriptor)
-    }
-
-    #[inline]
-    fn post_with(
-        &self,
-        core: &mut Core,
-        vi: ViId,
-        queue: WorkQueue,
-        descriptor: Box<Descriptor>,
-    ) -> std::result::Result<(), PostError> {
-        // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is
-        // next polled.
-        let earlier = self.drain_posts(core);
-        let outcome = core.provider.post(vi, queue, descriptor, &mut core.sinks);
-        if let Err(e) = earlier.and(outcome) {
-            tracing::warn!("posting: {e}");
+        match self.try_core() {
+            Some(mut core) => self.post_with(&mut core, vi, queue, descriptor),
+            None => self.post_later(vi, queue, descriptor),
         }
         Ok(())
     }
 
-    /// The next completion of a ring; drives the provider when there is none.
+    /// Leaves a descriptor for whoever holds the engine.
+    #[cold]
+    fn post_later(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+        match self.posts.push((vi, queue, descriptor)) {
+            // Release: pairs with the Acquire of the drain.
+            Ok(()) => self.posted.store(true, Ordering::Release),
+            // Thousands of posts wait: now waiting for the engine is all that is left.
+            Err((_, _, descriptor)) => self.post_with(&mut self.core(), vi, queue, descriptor),
+        }
+    }
+
     #[inline]
-    pub(crate) fn reap(&self, ring: &Ring) -> Result<Option<crate::Completion>> {
-        let mut next = ring.pop();
+    fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+        let earlier = self.drain_posts(core);
+        let outcome = core.provider.post(vi, queue, descriptor, &mut core.sinks);
+        if earlier.is_err() || outcome.is_err() {
+            // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is
+            // next polled.
+            fault_at_post(earlier.and(outcome));
+        }
+    }
+
+    /// The next completion of a ring; drives the provider when there is none. While somebody else holds it there is
+    /// none, unless the caller is `patient`.
+    #[inline]
+    pub(crate) fn reap(&self, ring: &Ring, patient: bool) -> Result<Option<crate::Completion>> {
+        let mut core = match self.try_core() {
+            Some(core) => core,
+            None if patient => self.core(),
+            None => return Ok(None),
+        };
+        let core = &mut *core;
+        let mut next = core.sinks.rings.pop(ring.key());
         if next.is_none() {
-            self.progress()?;
-            next = ring.pop();
+            self.progress_with(core)?;
+            next = core.sinks.rings.pop(ring.key());
         }
         if let Some(completion) = &next
             && !self.credits.give(completion.vi, completion.queue)
@@ -491,7 +510,7 @@ impl Shared {
     pub(crate) fn wait<T>(
         &self,
         timeout: Duration,
-        ready: impl FnMut() -> Result<Option<T>>,
+        ready: impl FnMut(bool) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
         sleep::wait(self, &self.sleepers, timeout, ready)
     }
@@ -511,4 +530,16 @@ fn system_host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
+}
+
+#[cold]
+fn queue_full(depth: usize, descriptor: Box<Descriptor>) -> PostError {
+    PostError { error: Error::QueueFull { depth }, descriptor }
+}
+
+#[cold]
+fn fault_at_post(outcome: Result<()>) {
+    if let Err(e) = outcome {
+        tracing::warn!("posting: {e}");
+    }
 }

@@ -6,9 +6,10 @@
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::sinks::Sinks;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryRegion, NetAddress,
-    NicProperties, Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
+    ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
+    Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
 };
 
 pub(crate) use crate::engine::{ListenerId, RequestId};
@@ -28,20 +29,12 @@ pub(crate) enum Event {
     Unresolved(String),
 }
 
-/// Takes what a provider has finished.
-pub(crate) trait Sink {
-    /// A descriptor; each posted one exactly once.
-    fn complete(&mut self, completion: Completion);
-    /// News.
-    fn event(&mut self, event: Event);
-}
-
 /// What does the work of virtual interfaces.
 pub(crate) trait Provider: Send {
     fn properties(&self) -> &NicProperties;
 
     /// Moves frames both ways and runs timers, for one bounded burst. Answers how much there was to do.
-    fn progress(&mut self, sink: &mut dyn Sink) -> Result<usize>;
+    fn progress(&mut self, sink: &mut Sinks) -> Result<usize>;
     /// How long until `progress` must run although nothing arrives; `None`: not at all.
     fn idle_for(&self) -> Option<Duration>;
     fn ready(&mut self) -> Result<bool>;
@@ -59,7 +52,7 @@ pub(crate) trait Provider: Send {
     ) -> Result<MemoryRegion>;
 
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId>;
-    fn destroy_vi(&mut self, vi: ViId, sink: &mut dyn Sink) -> Result<()>;
+    fn destroy_vi(&mut self, vi: ViId, sink: &mut Sinks) -> Result<()>;
     fn state(&self, vi: ViId) -> Option<ViState>;
     /// Takes a descriptor that was checked; it comes back by the sink.
     fn post(
@@ -67,20 +60,14 @@ pub(crate) trait Provider: Send {
         vi: ViId,
         queue: WorkQueue,
         descriptor: Box<Descriptor>,
-        sink: &mut dyn Sink,
+        sink: &mut Sinks,
     ) -> Result<()>;
 
     fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId>;
-    fn unlisten(&mut self, listener: ListenerId, sink: &mut dyn Sink);
+    fn unlisten(&mut self, listener: ListenerId, sink: &mut Sinks);
     fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)>;
-    fn accept(
-        &mut self,
-        request: RequestId,
-        vi: ViId,
-        private_data: &[u8],
-        sink: &mut dyn Sink,
-    ) -> Result<()>;
-    fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut dyn Sink) -> Result<()>;
+    fn accept(&mut self, request: RequestId, vi: ViId, private_data: &[u8], sink: &mut Sinks) -> Result<()>;
+    fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut Sinks) -> Result<()>;
     fn connect(
         &mut self,
         vi: ViId,
@@ -88,12 +75,12 @@ pub(crate) trait Provider: Send {
         remote: &NetAddress,
         timeout: Duration,
         private_data: &[u8],
-        sink: &mut dyn Sink,
+        sink: &mut Sinks,
     ) -> Result<()>;
-    fn disconnect(&mut self, vi: ViId, sink: &mut dyn Sink) -> Result<()>;
+    fn disconnect(&mut self, vi: ViId, sink: &mut Sinks) -> Result<()>;
     /// Leaves all connections, saying so to the peers.
-    fn close(&mut self, sink: &mut dyn Sink);
+    fn close(&mut self, sink: &mut Sinks);
 
     fn add_host(&mut self, name: &str, mac: MacAddress) -> Result<()>;
-    fn resolve(&mut self, name: &str, timeout: Duration, sink: &mut dyn Sink) -> Result<()>;
+    fn resolve(&mut self, name: &str, timeout: Duration, sink: &mut Sinks) -> Result<()>;
 }

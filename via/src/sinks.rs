@@ -1,34 +1,34 @@
 //! Who gets what a provider has finished.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use crate::cq::Ring;
-use crate::provider::{Event, Sink};
+use crate::provider::Event;
+use crate::rings::{RingKey, Rings};
 use crate::{Completion, ConnectionLoss, Error, MacAddress, Peer, Result, ViId, WorkQueue};
 
 /// Completions go to their rings at once; events wait here for whoever asked.
 pub(crate) struct Sinks {
     /// By slot of the interface.
     vis: Vec<Option<ViSinks>>,
+    pub(crate) rings: Rings,
     names: HashMap<String, Option<MacAddress>>,
 }
 
 struct ViSinks {
     id: ViId,
-    send: Arc<Ring>,
-    receive: Arc<Ring>,
+    send: RingKey,
+    receive: RingKey,
     outcome: Option<Result<Peer>>,
     loss: Option<ConnectionLoss>,
 }
 
 impl Sinks {
     pub(crate) fn new(slots: usize) -> Self {
-        Self { vis: (0..slots).map(|_| None).collect(), names: HashMap::new() }
+        Self { vis: (0..slots).map(|_| None).collect(), rings: Rings::default(), names: HashMap::new() }
     }
 
     /// The entry stays after the interface is gone, for completions that come late, until the slot is used again.
-    pub(crate) fn open(&mut self, id: ViId, send: Arc<Ring>, receive: Arc<Ring>) {
+    pub(crate) fn open(&mut self, id: ViId, send: RingKey, receive: RingKey) {
         if let Some(slot) = self.vis.get_mut(id.slot as usize) {
             *slot = Some(ViSinks { id, send, receive, outcome: None, loss: None });
         }
@@ -63,19 +63,25 @@ impl Sinks {
     }
 }
 
-impl Sink for Sinks {
+impl Sinks {
+    /// Takes a descriptor that is done with; each posted one comes here exactly once.
     #[inline]
-    fn complete(&mut self, completion: Completion) {
-        match self.vi(completion.vi) {
-            Some(vi) => match completion.queue {
-                WorkQueue::Send => vi.send.push(completion),
-                WorkQueue::Receive => vi.receive.push(completion),
-            },
-            None => tracing::error!(vi = ?completion.vi, "a completion of an interface that nobody knows"),
+    pub(crate) fn complete(&mut self, completion: Completion) {
+        let vi = completion.vi;
+        match self.vis.get(vi.slot as usize) {
+            Some(Some(sinks)) if sinks.id == vi => {
+                let ring = match completion.queue {
+                    WorkQueue::Send => sinks.send,
+                    WorkQueue::Receive => sinks.receive,
+                };
+                self.rings.push(ring, completion);
+            }
+            _ => unknown(vi),
         }
     }
 
-    fn event(&mut self, event: Event) {
+    /// Takes news of connections and names.
+    pub(crate) fn event(&mut self, event: Event) {
         match event {
             Event::Connected(id, peer) => self.outcome(id, Ok(peer)),
             Event::ConnectFailed(id, error) => self.outcome(id, Err(error)),
@@ -100,4 +106,9 @@ impl Sinks {
             vi.outcome = Some(outcome);
         }
     }
+}
+
+#[cold]
+fn unknown(vi: ViId) {
+    tracing::error!(?vi, "a completion of an interface that nobody knows");
 }

@@ -19,16 +19,17 @@ const WITHOUT_INTERRUPT: Duration = Duration::from_micros(100);
 #[derive(Default)]
 pub(crate) struct Sleepers(AtomicUsize);
 
-/// Waits for `ready` to answer with something, up to `timeout`; `None` when it did not. `ready` drives the NIC.
+/// Waits for `ready` to answer with something, up to `timeout`; `None` when it did not. `ready` drives the NIC; told
+/// to be patient, it waits for its turn to do so, where it otherwise answers with nothing.
 pub(crate) fn wait<T>(
     nic: &Shared,
     sleepers: &Sleepers,
     timeout: Duration,
-    mut ready: impl FnMut() -> Result<Option<T>>,
+    mut ready: impl FnMut(bool) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     let start = Instant::now();
     loop {
-        if let Some(answer) = ready()? {
+        if let Some(answer) = ready(false)? {
             return Ok(Some(answer));
         }
         let waited = start.elapsed();
@@ -40,8 +41,9 @@ pub(crate) fn wait<T>(
             continue;
         }
         let asleep = Asleep::new(nic, sleepers)?;
-        // What came between the last look and the arming is not signalled any more.
-        if let Some(answer) = ready()? {
+        // What came between the last look and the arming is not signalled any more, and what another thread has
+        // taken from the adapter for us never was.
+        if let Some(answer) = ready(true)? {
             return Ok(Some(answer));
         }
         asleep.sleep(timeout - waited)?;

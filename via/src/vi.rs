@@ -145,7 +145,7 @@ impl Vi {
     /// [`Error::Parameter`] when it is tied to one; a fault of the adapter.
     #[inline]
     pub fn send_done(&self) -> Result<Option<Box<Descriptor>>> {
-        self.done(WorkQueue::Send)
+        self.done(WorkQueue::Send, false)
     }
 
     /// The next finished descriptor of the receive queue, if it is not tied to a completion queue.
@@ -154,7 +154,7 @@ impl Vi {
     /// As [`Vi::send_done`].
     #[inline]
     pub fn receive_done(&self) -> Result<Option<Box<Descriptor>>> {
-        self.done(WorkQueue::Receive)
+        self.done(WorkQueue::Receive, false)
     }
 
     /// As [`Vi::send_done`], waiting up to `timeout`.
@@ -162,7 +162,7 @@ impl Vi {
     /// # Errors
     /// As [`Vi::send_done`].
     pub fn send_wait(&self, timeout: Duration) -> Result<Option<Box<Descriptor>>> {
-        self.nic.wait(timeout, || self.done(WorkQueue::Send))
+        self.nic.wait(timeout, |patient| self.done(WorkQueue::Send, patient))
     }
 
     /// As [`Vi::receive_done`], waiting up to `timeout`.
@@ -170,17 +170,17 @@ impl Vi {
     /// # Errors
     /// As [`Vi::send_done`].
     pub fn receive_wait(&self, timeout: Duration) -> Result<Option<Box<Descriptor>>> {
-        self.nic.wait(timeout, || self.done(WorkQueue::Receive))
+        self.nic.wait(timeout, |patient| self.done(WorkQueue::Receive, patient))
     }
 
-    fn done(&self, queue: WorkQueue) -> Result<Option<Box<Descriptor>>> {
+    fn done(&self, queue: WorkQueue, patient: bool) -> Result<Option<Box<Descriptor>>> {
         let queue = self.queue(queue);
         if queue.shared {
             return Err(Error::Parameter(
                 "this work queue is tied to a completion queue: reap that one".to_owned(),
             ));
         }
-        Ok(self.nic.reap(&queue.ring)?.map(|completion| completion.descriptor))
+        Ok(queue.ring.reap(patient)?.map(|completion| completion.descriptor))
     }
 
     /// Asks for a connection, and waits for the answer up to `timeout`.
@@ -191,7 +191,7 @@ impl Vi {
     pub fn connect(&self, remote: &NetAddress, timeout: Duration, private_data: &[u8]) -> Result<Peer> {
         self.connect_start(remote, timeout, private_data)?;
         // The request ends by itself at its time-out; the margin is for the event to come through.
-        match self.nic.wait(timeout + Duration::from_secs(1), || self.connect_done())? {
+        match self.nic.wait(timeout + Duration::from_secs(1), |_| self.connect_done())? {
             Some(peer) => Ok(peer),
             None => Err(Error::Timeout {
                 what: format!("connecting to {remote:?}"),

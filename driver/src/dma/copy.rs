@@ -7,9 +7,6 @@
 
 use std::ptr;
 
-const WORD: usize = size_of::<u64>();
-const UNROLLED: usize = 8 * WORD;
-
 /// Copies `len` bytes from `from` to `to`.
 ///
 /// # Safety
@@ -18,52 +15,97 @@ const UNROLLED: usize = 8 * WORD;
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
-    while len - done >= UNROLLED {
-        // SAFETY: [done, done + 64) lies within both ranges; unaligned words are as good as aligned ones to
-        // the caller, since nothing here is atomic.
-        unsafe {
-            let source = from.add(done) as *const Unaligned;
-            let target = to.add(done) as *mut Unaligned;
-            let words = [
-                source.read_volatile(),
-                source.add(1).read_volatile(),
-                source.add(2).read_volatile(),
-                source.add(3).read_volatile(),
-                source.add(4).read_volatile(),
-                source.add(5).read_volatile(),
-                source.add(6).read_volatile(),
-                source.add(7).read_volatile(),
-            ];
-            target.write_volatile(words[0]);
-            target.add(1).write_volatile(words[1]);
-            target.add(2).write_volatile(words[2]);
-            target.add(3).write_volatile(words[3]);
-            target.add(4).write_volatile(words[4]);
-            target.add(5).write_volatile(words[5]);
-            target.add(6).write_volatile(words[6]);
-            target.add(7).write_volatile(words[7]);
-        }
-        done += UNROLLED;
+    while len - done >= size_of::<[Word; 8]>() {
+        // SAFETY: these 64 bytes lie within both ranges, as the rest below does.
+        unsafe { step::<[Word; 8]>(from, to, &mut done) };
     }
-    while len - done >= WORD {
-        // SAFETY: as above, for one word.
-        unsafe {
-            (to.add(done) as *mut Unaligned)
-                .write_volatile((from.add(done) as *const Unaligned).read_volatile());
+    // What is left is below 64 bytes, and its binary digits say how it is made up: no loop, few branches.
+    // SAFETY: the digits that are set add up to what is left.
+    unsafe {
+        if len & 32 != 0 {
+            step::<[Word; 4]>(from, to, &mut done);
         }
-        done += WORD;
-    }
-    while done < len {
-        // SAFETY: as above, for one byte.
-        unsafe { to.add(done).write_volatile(from.add(done).read_volatile()) };
-        done += 1;
+        if len & 16 != 0 {
+            step::<[Word; 2]>(from, to, &mut done);
+        }
+        if len & 8 != 0 {
+            step::<[Word; 1]>(from, to, &mut done);
+        }
+        if len & 4 != 0 {
+            step::<Half>(from, to, &mut done);
+        }
+        if len & 2 != 0 {
+            step::<Quarter>(from, to, &mut done);
+        }
+        if len & 1 != 0 {
+            step::<u8>(from, to, &mut done);
+        }
     }
 }
 
-/// A 64-bit word at any address.
+/// Something that is copied by volatile accesses, each byte once.
+trait Unit: Copy {
+    /// # Safety
+    /// Both are mapped for the size of `Self`; no alignment is needed.
+    unsafe fn copy(from: *const u8, to: *mut u8);
+}
+
+/// Copies one unit at `done`, and moves on.
+///
+/// # Safety
+/// `[done, done + size)` lies within both ranges.
+#[inline(always)]
+unsafe fn step<T: Unit>(from: *const u8, to: *mut u8, done: &mut usize) {
+    // SAFETY: the caller's promise.
+    unsafe { T::copy(from.add(*done), to.add(*done)) };
+    *done += size_of::<T>();
+}
+
+/// A 64-bit word at any address. Nothing here is atomic, so that alignment does not matter.
 #[derive(Clone, Copy)]
 #[repr(C, packed)]
-struct Unaligned(u64);
+struct Word(u64);
+
+/// 32 bits at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Half(u32);
+
+/// 16 bits at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Quarter(u16);
+
+macro_rules! units {
+    ($($unit:ty),*) => {
+        $(impl Unit for $unit {
+            #[inline(always)]
+            unsafe fn copy(from: *const u8, to: *mut u8) {
+                // SAFETY: the caller's promise; the types have no alignment.
+                unsafe { to.cast::<Self>().write_volatile(from.cast::<Self>().read_volatile()) }
+            }
+        })*
+    };
+}
+
+units!(u8, Quarter, Half, Word);
+
+impl<const N: usize> Unit for [Word; N] {
+    #[inline(always)]
+    unsafe fn copy(from: *const u8, to: *mut u8) {
+        let (from, to) = (from.cast::<Word>(), to.cast::<Word>());
+        let mut words = [Word(0); N];
+        // First all loads, then all stores, so that they need not wait for each other in turn.
+        for (n, word) in words.iter_mut().enumerate() {
+            // SAFETY: the caller's promise, for word n of N.
+            *word = unsafe { from.add(n).read_volatile() };
+        }
+        for (n, word) in words.into_iter().enumerate() {
+            // SAFETY: as above.
+            unsafe { to.add(n).write_volatile(word) };
+        }
+    }
+}
 
 /// Writes `value` over `len` bytes.
 ///

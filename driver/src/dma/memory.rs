@@ -135,6 +135,20 @@ impl DmaMemory {
         unsafe { copy::copy(self.as_ptr().add(offset), into.as_mut_ptr(), into.len()) }
     }
 
+    /// Copies bytes in from raw memory.
+    ///
+    /// # Panics
+    /// When the range lies beyond the memory.
+    ///
+    /// # Safety
+    /// `[from, from + len)` is mapped, and no part of this memory.
+    #[inline]
+    pub unsafe fn copy_from(&self, offset: usize, from: *const u8, len: usize) {
+        assert!(offset <= self.len() && self.len() - offset >= len);
+        // SAFETY: the target was checked above; the caller vouches for the source.
+        unsafe { copy::copy(from, self.as_ptr().add(offset), len) }
+    }
+
     /// Copies bytes in.
     ///
     /// # Panics

@@ -19,6 +19,10 @@ use crate::wire::{Frame, Kind, Run, put_list, take_list};
 
 /// Longest time that a request to the agent takes; a device may need seconds to be moved under emulation.
 const REQUEST_LIMIT: Duration = Duration::from_secs(60);
+/// Processor time after which a guest that is not up hangs; one that boots takes 4 to 10 s.
+const HANG_PROCESSOR_TIME: Duration = Duration::from_secs(40);
+/// Time after which it hangs however little it does.
+const HANG_TIME: Duration = Duration::from_secs(80);
 /// Bytes of a file sent at once.
 const PUT_CHUNK: usize = 1 << 20;
 
@@ -165,6 +169,14 @@ impl Link {
     }
 }
 
+/// How far a guest came.
+pub(crate) enum Boot {
+    /// User space is up.
+    Up,
+    /// Its kernel hangs or panicked, which may be chance: it had better be booted again.
+    Stuck(Error),
+}
+
 /// A booted guest, which runs commands. Its QEMU is ended when it is dropped.
 #[derive(Debug)]
 pub struct Guest {
@@ -195,18 +207,34 @@ impl Guest {
         Ok(Guest { link, env: Vec::new(), nics: Vec::new() })
     }
 
-    /// Waits until user space is up.
-    pub(crate) fn wait_up(&self, deadline: Instant, limit: Duration) -> Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let waiting = |state: &mut State| !state.dead && !state.hello;
-        let (hello, dead) = match self.link.changed.wait_timeout_while(self.link.state(), left, waiting) {
-            Ok((state, _)) => (state.hello, state.dead),
-            Err(_) => (false, true),
-        };
-        match (hello, dead) {
-            (true, _) => Ok(()),
-            (false, true) => Err(self.link.death()),
-            (false, false) => Err(Error::BootTimeout { guest: self.link.guest, seconds: limit.as_secs() }),
+    /// Waits until user space is up, or it is known that it will not be.
+    pub(crate) fn wait_up(&self, deadline: Instant, limit: Duration) -> Result<Boot> {
+        let start = Instant::now();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let waiting = |state: &mut State| !state.dead && !state.hello;
+            let slice = left.min(Duration::from_millis(500));
+            let (hello, dead) = match self.link.changed.wait_timeout_while(self.link.state(), slice, waiting)
+            {
+                Ok((state, _)) => (state.hello, state.dead),
+                Err(_) => (false, true),
+            };
+            if hello {
+                return Ok(Boot::Up);
+            }
+            if dead {
+                let death = self.link.death();
+                return if self.link.console.panic().is_some() { Ok(Boot::Stuck(death)) } else { Err(death) };
+            }
+            let late = Error::BootTimeout { guest: self.link.guest, seconds: limit.as_secs() };
+            if left.is_zero() {
+                return Err(late);
+            }
+            // By the processor's time first: a busy machine makes a boot long, but not costly.
+            let used = self.link.qemu().as_ref().map(Qemu::processor_time).unwrap_or_default();
+            if used > HANG_PROCESSOR_TIME || start.elapsed() > HANG_TIME {
+                return Ok(Boot::Stuck(late));
+            }
         }
     }
 

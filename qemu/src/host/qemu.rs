@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::paths;
@@ -75,6 +76,14 @@ impl Qemu {
         self.child.try_wait().ok().flatten()
     }
 
+    /// The processor time that it has used.
+    pub fn processor_time(&self) -> Duration {
+        let text = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        // SAFETY: the call takes a plain number.
+        let ticks_a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        Duration::from_millis(ticks(&text) * 1000 / ticks_a_second)
+    }
+
     /// Ends it.
     pub fn kill(&mut self) {
         let pid = self.child.id();
@@ -89,6 +98,12 @@ impl Drop for Qemu {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// User and system time in a line of /proc/PID/stat, whose second field is a name with any characters.
+fn ticks(stat: &str) -> u64 {
+    let fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
 /// Ends every QEMU that runs; for when we end by a signal ourselves.
@@ -131,6 +146,13 @@ mod tests {
         let error = find(Path::new("no-such-qemu")).unwrap_err();
         assert!(error.to_string().contains("apt-get install"), "{error}");
         assert_eq!(error.status(), 125);
+    }
+
+    #[test]
+    fn processor_time_is_read_past_odd_names() {
+        let line = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20";
+        assert_eq!(ticks(line), 42);
+        assert_eq!(ticks("nonsense"), 0);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use super::console::Console;
-use super::guest::Guest;
+use super::guest::{Boot, Guest};
 use super::qemu::{self, Qemu};
 use crate::accel;
 use crate::error::{Error, Result};
@@ -17,6 +17,9 @@ use crate::machine::{self, Machine};
 use crate::nic::NicKind;
 use crate::paths;
 use crate::settings::Settings;
+
+/// How often a guest is booted before it is given up.
+const BOOTS: usize = 3;
 
 /// One guest, or several whose NICs are joined.
 #[derive(Debug)]
@@ -53,9 +56,17 @@ impl Session {
         let ground = Ground { qemu, system, image };
         let accel = accel::choose(settings, &ground, &cache)?;
         let deadline = Instant::now() + settings.boot_limit;
-        let mut guests = start_all(settings, &ground, accel)?;
+        // Ours stay open until all are up: a guest that is booted again takes its end over.
+        let links = links(settings.guests)?;
+        let boot = |guest: usize| {
+            start(settings, &ground, accel, guest, &ends(&links, guest), &settings.nics_of(guest))
+        };
+        let mut guests = (0..settings.guests).map(boot).collect::<Result<Vec<_>>>()?;
+        for (index, guest) in guests.iter_mut().enumerate() {
+            wait_up(settings, guest, deadline, || boot(index))?;
+        }
         for guest in &mut guests {
-            if let Err(error) = set_up(settings, &ground.image, guest, deadline) {
+            if let Err(error) = set_up(settings, &ground.image, guest) {
                 if settings.verbose && !matches!(error, Error::Died { .. }) {
                     show_tail(guest);
                 }
@@ -94,8 +105,33 @@ fn check(settings: &Settings) -> Result<()> {
     }
 }
 
-fn set_up(settings: &Settings, image: &Image, guest: &mut Guest, deadline: Instant) -> Result<()> {
-    guest.wait_up(deadline, settings.boot_limit)?;
+/// Waits for a guest; boots it again if it hangs or panics.
+///
+/// Under emulation with several processors on a busy machine, about one boot in thirty was seen to stop,
+/// early in the kernel and for good. No guest talks to another before all are up, so one that is booted
+/// again is not missed.
+fn wait_up(
+    settings: &Settings,
+    guest: &mut Guest,
+    deadline: Instant,
+    again: impl Fn() -> Result<Guest>,
+) -> Result<()> {
+    let mut boots = 1;
+    while let Boot::Stuck(error) = guest.wait_up(deadline, settings.boot_limit)? {
+        if boots == BOOTS {
+            return Err(error);
+        }
+        boots += 1;
+        if settings.verbose {
+            eprintln!("uvia-vm: guest {} got stuck while it booted; booting it again", guest.index());
+        }
+        guest.kill();
+        *guest = again()?;
+    }
+    Ok(())
+}
+
+fn set_up(settings: &Settings, image: &Image, guest: &mut Guest) -> Result<()> {
     let kinds = settings.nics_of(guest.index());
     let nics: Vec<_> =
         kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
@@ -117,18 +153,16 @@ pub(crate) fn show_tail(guest: &Guest) {
     }
 }
 
-fn start_all(settings: &Settings, ground: &Ground, accel: [&str; 2]) -> Result<Vec<Guest>> {
-    // Neighbours are joined by a pair of sockets each, so that all are on one segment.
+/// Neighbours are joined by a pair of sockets each, so that all are on one segment.
+fn links(guests: usize) -> Result<Vec<(UnixStream, UnixStream)>> {
     let pair = |_| UnixStream::pair().map_err(|error| Error::io("make a pair of sockets", error));
-    let links = (1..settings.guests).map(pair).collect::<Result<Vec<_>>>()?;
-    (0..settings.guests)
-        .map(|guest| {
-            let left = guest.checked_sub(1).map(|at| links[at].1.as_raw_fd());
-            let right = links.get(guest).map(|pair| pair.0.as_raw_fd());
-            let ends: Vec<RawFd> = left.into_iter().chain(right).collect();
-            start(settings, ground, accel, guest, &ends, &settings.nics_of(guest))
-        })
-        .collect()
+    (1..guests).map(pair).collect()
+}
+
+/// The ends of the links that a guest holds: to its left, and to its right.
+fn ends(links: &[(UnixStream, UnixStream)], guest: usize) -> Vec<RawFd> {
+    let left = guest.checked_sub(1).and_then(|at| links.get(at)).map(|pair| pair.1.as_raw_fd());
+    left.into_iter().chain(links.get(guest).map(|pair| pair.0.as_raw_fd())).collect()
 }
 
 /// Starts one guest's QEMU.

@@ -46,7 +46,7 @@ impl<'a> Carrier<'a> {
             return Err(Error::bad(&path, "only files and folders can be carried"));
         }
         self.file(&path)?;
-        if is_executable(&path) {
+        if is_program(&path) {
             path.parent().into_iter().for_each(|dir| self.add_path(dir));
         }
         Ok(())
@@ -73,9 +73,7 @@ impl<'a> Carrier<'a> {
     fn on_path(&mut self, dir: &Path) {
         let programs = |dir: &Path| {
             fs::read_dir(dir).is_ok_and(|mut entries| {
-                entries.any(|entry| {
-                    entry.is_ok_and(|entry| entry.path().is_file() && is_executable(&entry.path()))
-                })
+                entries.any(|entry| entry.is_ok_and(|entry| is_program(&entry.path())))
             })
         };
         if programs(dir) {
@@ -200,8 +198,10 @@ fn head(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn is_executable(path: &Path) -> bool {
-    path.metadata().is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
+/// Whether this is a program; the mode alone would not do, as some files have it without being one.
+fn is_program(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+        && head(path).is_ok_and(|head| elf::is_elf(&head) || head.starts_with(b"#!"))
 }
 
 fn own_loader() -> Result<PathBuf> {

@@ -93,15 +93,12 @@ pub fn build(parts: &Parts) -> Result<Image> {
     Ok(Image { file: pack(&tree)?, path: search_path(&dirs) })
 }
 
+/// Carried programs come first: whoever carries one wants it, and not busybox's of the same name.
 fn search_path(dirs: &[PathBuf]) -> String {
-    let mut path: String = dirs
-        .iter()
-        .map(|dir| dir.display().to_string())
-        .filter(|dir| !SYSTEM_PATH.split(':').any(|known| known == dir || known == format!("/usr{dir}")))
-        .map(|dir| dir + ":")
-        .collect();
-    path.push_str(SYSTEM_PATH);
-    path
+    let carried: Vec<_> = dirs.iter().map(|dir| dir.display().to_string()).collect();
+    let system =
+        SYSTEM_PATH.split(':').filter(|dir| !carried.iter().any(|known| known == dir)).map(str::to_owned);
+    carried.iter().cloned().chain(system).collect::<Vec<_>>().join(":")
 }
 
 fn add_busybox(tree: &mut Tree, busybox: &Path) -> Result<()> {
@@ -186,7 +183,8 @@ mod tests {
 
     #[test]
     fn carried_folders_come_first_and_system_folders_once() {
-        let dirs = ["/opt/x/bin", "/usr/bin", "/bin"].map(PathBuf::from);
-        assert_eq!(search_path(&dirs), format!("/opt/x/bin:{SYSTEM_PATH}"));
+        let dirs = ["/opt/x/bin", "/usr/sbin"].map(PathBuf::from);
+        assert_eq!(search_path(&dirs), "/opt/x/bin:/usr/sbin:/usr/local/bin:/usr/bin");
+        assert_eq!(search_path(&[]), SYSTEM_PATH);
     }
 }

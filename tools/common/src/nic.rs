@@ -15,7 +15,7 @@ pub struct NicArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// File of known hosts: a line each, name and station address
+    /// File of known hosts: a line each, station address and names
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
 }

@@ -18,6 +18,8 @@ mod output;
 mod receiver;
 mod ring;
 mod sender;
+#[cfg(test)]
+mod simulation;
 mod time;
 mod timers;
 
@@ -289,7 +291,13 @@ impl Engine {
     #[cold]
     fn stale<O: Output + ?Sized>(&mut self, now: Time, head: &[u8; FIXED], identity: u64, out: &mut O) {
         let (to, from) = (wire::mac_at(head, 6), self.core.config.mac.0);
-        if wire::mac_at(head, 0) != from || to[0] & 1 != 0 || self.core.remind(now, identity, out) {
+        let is_live = |slot: &Slot| slot.endpoint.as_deref().is_some_and(|e| e.identity == identity);
+        // A live identity at the wrong place was damaged on its way: a reset would end what is well.
+        if wire::mac_at(head, 0) != from
+            || to[0] & 1 != 0
+            || self.vis.iter().any(is_live)
+            || self.core.remind(now, identity, out)
+        {
             return;
         }
         let envelope = Envelope { to, from, slot: 0, identity, sender: 0 };
@@ -491,6 +499,12 @@ impl Engine {
         }
     }
 
+    /// Whether [`Engine::poll`] has something to do now.
+    #[inline]
+    pub fn wants_poll(&self, now: Time) -> bool {
+        now >= self.core.next || !self.core.active.is_empty()
+    }
+
     /// Timers, acknowledgements that are due, and what found the adapter full.
     #[inline]
     pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
@@ -551,6 +565,12 @@ impl Engine {
     pub fn is_quiet(&self) -> bool {
         self.core.farewells.is_empty()
             && self.vis.iter().filter_map(|slot| slot.endpoint.as_deref()).all(|e| e.sends.is_empty())
+    }
+
+    /// Whether all that was kept for later is let go of.
+    #[cfg(test)]
+    fn holds_nothing(&self) -> bool {
+        self.core.held.is_unused() && self.core.connections == 0 && self.core.farewells.is_empty()
     }
 
     /// Waits for requests to a discriminator.

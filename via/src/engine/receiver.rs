@@ -139,6 +139,7 @@ impl Receiver {
     /// The latest time is there, or somebody wants an acknowledgement at once.
     pub(super) fn owe(&mut self) {
         self.owes = true;
+        self.ack_at = Time::NEVER;
     }
 
     /// All that has arrived is acknowledged, `complete` with what came early.
@@ -192,12 +193,8 @@ impl Endpoint {
         if receiver.seen != 0 {
             self.take_those_that_waited(core, out)?;
         }
-        if !self.receiver.owes && self.receiver.ack_at == Time::NEVER {
+        if !self.receiver.owes {
             let at = now.after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
-            self.receiver.ack_at = at;
-            self.wake(core, at);
-        } else if fixed.flags & data::DRY != 0 {
-            let at = now.after(core.config.tuning.ack_delay_dry);
             if at < self.receiver.ack_at {
                 self.receiver.ack_at = at;
                 self.wake(core, at);

@@ -12,10 +12,11 @@ use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::Nic;
 
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
-use crate::provider::{Event, ListenerId, Provider, RequestId, Sink};
+use crate::provider::{Event, ListenerId, Provider, RequestId};
+use crate::sinks::Sinks;
 use crate::{
-    Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties, Peer,
-    Result, ViAttributes, ViId, ViState, WorkQueue,
+    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
+    Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -29,14 +30,10 @@ const FAREWELL: Duration = Duration::from_millis(20);
 pub(crate) struct Ethernet {
     engine: Engine,
     adapter: Box<dyn Nic>,
-    transmitter: Transmitter,
+    port: Port,
     domain: Arc<dyn DmaDomain>,
     properties: NicProperties,
-    origin: Instant,
-    /// Where interfaces with a request under way asked to be connected to.
-    asked: HashMap<ViId, (NetAddress, Duration)>,
-    /// Management frames from while frames were received.
-    answers: Answers,
+    clock: Clock,
     /// Interfaces that were destroyed while the adapter still refers to their memory.
     doomed: Vec<ViId>,
 }
@@ -47,6 +44,7 @@ impl Ethernet {
         domain: Arc<dyn DmaDomain>,
         id: u64,
         name: &str,
+        clock: Clock,
         integrity: bool,
     ) -> Result<Self> {
         let about = adapter.properties().clone();
@@ -79,101 +77,101 @@ impl Ethernet {
             reliability_levels: &[crate::ReliabilityLevel::ReliableDelivery],
             classes: &[crate::EndpointClass::Dma],
         };
-        Ok(Self {
-            engine,
-            adapter,
-            transmitter,
-            domain,
-            properties,
-            origin: Instant::now(),
-            asked: HashMap::new(),
-            doomed: Vec::new(),
-            answers: Answers::default(),
-        })
+        let port = Port { transmitter, answers: Answers::default(), asked: HashMap::new(), fault: None };
+        Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new() })
     }
 
     #[inline]
     fn now(&self) -> Time {
-        Time(self.origin.elapsed().as_nanos() as u64)
+        Time(self.clock.now())
     }
 
     /// Calls the engine with a way to send, and tells the adapter of what it sent.
     #[inline]
     fn with<T>(
         &mut self,
-        sink: &mut dyn Sink,
+        sinks: &mut Sinks,
         call: impl FnOnce(&mut Engine, Time, &mut Out<'_>) -> T,
     ) -> Result<T> {
         let now = self.now();
-        let mut fault = None;
-        let way =
-            Some(Way { transmitter: &mut self.transmitter, adapter: &mut *self.adapter, fault: &mut fault });
-        let answer = call(
-            &mut self.engine,
-            now,
-            &mut Out { way, sink, asked: &mut self.asked, answers: &mut self.answers },
-        );
-        if let Some(fault) = fault {
-            return Err(fault);
-        }
-        if self.transmitter.take_pending() {
-            self.adapter.flush()?;
-        }
+        let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+        let answer = call(&mut self.engine, now, &mut out);
+        self.settle()?;
         Ok(answer)
     }
 
-    /// Sends the answers that came up while frames were received; what finds no room is asked for again.
+    /// Tells the adapter of what was put into its ring, and the caller of what it met there.
     #[inline]
-    fn answer(&mut self, sink: &mut dyn Sink) -> Result<()> {
-        if self.answers.is_empty() {
-            return Ok(());
+    fn settle(&mut self) -> Result<()> {
+        if self.port.fault.is_some() {
+            return self.port.take_fault();
         }
-        let answers = std::mem::take(&mut self.answers);
-        let outcome = self.with(sink, |_, _, out| {
+        if self.port.transmitter.take_pending() {
+            self.adapter.flush()?;
+        }
+        Ok(())
+    }
+
+    /// Sends the answers that came up while frames were received; what finds no room is asked for again.
+    #[cold]
+    fn answer(&mut self, sinks: &mut Sinks) -> Result<()> {
+        let answers = std::mem::take(&mut self.port.answers);
+        let outcome = self.with(sinks, |_, _, out| {
             for frame in answers.frames() {
                 out.manage(frame);
             }
         });
-        self.answers = answers.emptied();
+        self.port.answers = answers.emptied();
         outcome
     }
 
     /// Takes back the frames that the adapter is done with.
-    fn reclaim(&mut self, sink: &mut dyn Sink) -> Result<()> {
-        let mut out = Out { way: None, sink, asked: &mut self.asked, answers: &mut self.answers };
-        let (engine, transmitter) = (&mut self.engine, &mut self.transmitter);
+    fn reclaim(&mut self, sinks: &mut Sinks) -> Result<()> {
+        let engine = &mut self.engine;
+        let port = &mut self.port;
         self.adapter.reclaim(&mut |slot| {
-            if let Some(token) = transmitter.reclaimed(slot) {
-                engine.transmitted(token, &mut out);
+            if let Some(token) = port.transmitter.reclaimed(slot) {
+                engine.transmitted(token, &mut Out { adapter: None, port, sinks });
             }
         })?;
         Ok(())
     }
+
+    /// Destroys what the adapter refers to no more.
+    #[cold]
+    fn bury(&mut self) {
+        let engine = &mut self.engine;
+        self.doomed.retain(|vi| matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_))));
+    }
 }
 
-/// The engine's way out. While frames are being received there is no way: the adapter is busy with that, the engine
-/// is told that there is no room, and sends when it is polled at the end of the burst.
+/// What lies between engine and adapter.
+struct Port {
+    transmitter: Transmitter,
+    /// Management frames from while frames were received.
+    answers: Answers,
+    /// Where interfaces with a request under way asked to be connected to, and for how long.
+    asked: HashMap<ViId, (NetAddress, Duration)>,
+    /// What the adapter said to a frame; nothing more is offered to it until that was told.
+    fault: Option<crate::Error>,
+}
+
+impl Port {
+    #[cold]
+    fn take_fault(&mut self) -> Result<()> {
+        self.fault.take().map_or(Ok(()), Err)
+    }
+}
+
+/// The engine's way out. While frames are being received there is no adapter: it is busy with that, the engine is told
+/// that there is no room, and sends when it is polled at the end of the burst.
 struct Out<'a> {
-    way: Option<Way<'a>>,
-    sink: &'a mut dyn Sink,
-    asked: &'a mut HashMap<ViId, (NetAddress, Duration)>,
-    answers: &'a mut Answers,
-}
-
-struct Way<'a> {
-    transmitter: &'a mut Transmitter,
-    adapter: &'a mut dyn Nic,
-    fault: &'a mut Option<crate::Error>,
+    adapter: Option<&'a mut dyn Nic>,
+    port: &'a mut Port,
+    sinks: &'a mut Sinks,
 }
 
 impl engine::Output for Out<'_> {
-    fn manage(&mut self, frame: &[u8]) -> engine::Sent {
-        match &self.way {
-            Some(_) => self.transmit(frame, &[], engine::FrameToken::NO_MEMORY),
-            None => self.answers.keep(frame),
-        }
-    }
-
     #[inline]
     fn transmit(
         &mut self,
@@ -181,22 +179,29 @@ impl engine::Output for Out<'_> {
         payload: &[engine::PayloadPart<'_>],
         token: engine::FrameToken,
     ) -> engine::Sent {
-        let Some(Way { transmitter, adapter, fault }) = &mut self.way else { return engine::Sent::Full };
-        if fault.is_some() {
+        let Some(adapter) = &mut self.adapter else { return engine::Sent::Full };
+        if self.port.fault.is_some() {
             return engine::Sent::Full;
         }
-        match transmitter.transmit(&mut **adapter, header, payload, token) {
+        match self.port.transmitter.transmit(&mut **adapter, header, payload, token) {
             Ok(sent) => sent,
             Err(e) => {
-                **fault = Some(e);
+                self.port.fault = Some(e);
                 engine::Sent::Full
             }
         }
     }
 
+    fn manage(&mut self, frame: &[u8]) -> engine::Sent {
+        match &self.adapter {
+            Some(_) => self.transmit(frame, &[], engine::FrameToken::NO_MEMORY),
+            None => self.port.answers.keep(frame),
+        }
+    }
+
     #[inline]
     fn complete(&mut self, completion: Completion) {
-        self.sink.complete(completion);
+        self.sinks.complete(completion);
     }
 
     fn event(&mut self, event: engine::Event) {
@@ -204,18 +209,18 @@ impl engine::Output for Out<'_> {
             // Listeners ask for the next request themselves.
             engine::Event::Request { .. } => return,
             engine::Event::Connected { vi, attributes, private_data } => {
-                let Some((address, _)) = self.asked.remove(&vi) else { return };
+                let Some((address, _)) = self.port.asked.remove(&vi) else { return };
                 Event::Connected(vi, peer(address, attributes, private_data))
             }
             engine::Event::ConnectFailed { vi, reason } => {
-                let Some((address, timeout)) = self.asked.remove(&vi) else { return };
+                let Some((address, timeout)) = self.port.asked.remove(&vi) else { return };
                 Event::ConnectFailed(vi, failure(reason, &address, timeout))
             }
             engine::Event::Broken { vi, loss } => Event::Broken(vi, loss),
             engine::Event::Resolved { name, mac } => Event::Resolved(name, mac),
             engine::Event::Unresolved { name } => Event::Unresolved(name),
         };
-        self.sink.event(event);
+        self.sinks.event(event);
     }
 }
 
@@ -246,20 +251,25 @@ impl Provider for Ethernet {
         &self.properties
     }
 
-    fn progress(&mut self, sink: &mut dyn Sink) -> Result<usize> {
+    fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
         let now = self.now();
-        let mut out = Out { way: None, sink, asked: &mut self.asked, answers: &mut self.answers };
         let engine = &mut self.engine;
+        let mut out = Out { adapter: None, port: &mut self.port, sinks };
         let received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
-        if self.transmitter.wants_reclaim() {
-            self.reclaim(sink)?;
+        if self.port.transmitter.wants_reclaim() {
+            self.reclaim(sinks)?;
         }
-        self.answer(sink)?;
-        self.with(sink, |engine, now, out| engine.poll(now, out))?;
+        if !self.port.answers.is_empty() {
+            self.answer(sinks)?;
+        }
         if !self.doomed.is_empty() {
-            let engine = &mut self.engine;
-            self.doomed.retain(|vi| matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_))));
+            self.bury();
         }
+        if self.engine.wants_poll(now) {
+            let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+            self.engine.poll(now, &mut out);
+        }
+        self.settle()?;
         Ok(received)
     }
 
@@ -298,7 +308,7 @@ impl Provider for Ethernet {
         self.engine.create_vi(attributes)
     }
 
-    fn destroy_vi(&mut self, vi: ViId, _sink: &mut dyn Sink) -> Result<()> {
+    fn destroy_vi(&mut self, vi: ViId, _sinks: &mut Sinks) -> Result<()> {
         match self.engine.destroy_vi(vi) {
             // The adapter still fetches from its memory; it goes as soon as that is over.
             Err(crate::Error::InUse(_)) => {
@@ -319,14 +329,16 @@ impl Provider for Ethernet {
         vi: ViId,
         queue: WorkQueue,
         descriptor: Box<Descriptor>,
-        sink: &mut dyn Sink,
+        sinks: &mut Sinks,
     ) -> Result<()> {
         match queue {
-            WorkQueue::Send => self.with(sink, |engine, now, out| engine.post_send(now, vi, descriptor, out)),
+            WorkQueue::Send => {
+                self.with(sinks, |engine, now, out| engine.post_send(now, vi, descriptor, out))
+            }
             WorkQueue::Receive => {
-                let now = self.now();
-                let mut out = Out { way: None, sink, asked: &mut self.asked, answers: &mut self.answers };
-                self.engine.post_receive(now, vi, descriptor, &mut out);
+                let mut out = Out { adapter: None, port: &mut self.port, sinks };
+                // Nothing of it depends on the time.
+                self.engine.post_receive(Time(0), vi, descriptor, &mut out);
                 Ok(())
             }
         }
@@ -336,8 +348,8 @@ impl Provider for Ethernet {
         self.engine.listen(discriminator, backlog)
     }
 
-    fn unlisten(&mut self, listener: ListenerId, sink: &mut dyn Sink) {
-        if let Err(e) = self.with(sink, |engine, now, out| engine.unlisten(now, listener, out)) {
+    fn unlisten(&mut self, listener: ListenerId, sinks: &mut Sinks) {
+        if let Err(e) = self.with(sinks, |engine, now, out| engine.unlisten(now, listener, out)) {
             tracing::warn!("ending a listener: {e}");
         }
     }
@@ -347,18 +359,12 @@ impl Provider for Ethernet {
         Some((request.id, peer(request.remote, request.attributes, request.private_data)))
     }
 
-    fn accept(
-        &mut self,
-        request: RequestId,
-        vi: ViId,
-        private_data: &[u8],
-        sink: &mut dyn Sink,
-    ) -> Result<()> {
-        self.with(sink, |engine, now, out| engine.accept(now, request, vi, private_data, out))?
+    fn accept(&mut self, request: RequestId, vi: ViId, private_data: &[u8], sinks: &mut Sinks) -> Result<()> {
+        self.with(sinks, |engine, now, out| engine.accept(now, request, vi, private_data, out))?
     }
 
-    fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut dyn Sink) -> Result<()> {
-        self.with(sink, |engine, now, out| engine.reject(now, request, private_data, out))?
+    fn reject(&mut self, request: RequestId, private_data: &[u8], sinks: &mut Sinks) -> Result<()> {
+        self.with(sinks, |engine, now, out| engine.reject(now, request, private_data, out))?
     }
 
     fn connect(
@@ -368,27 +374,27 @@ impl Provider for Ethernet {
         remote: &NetAddress,
         timeout: Duration,
         private_data: &[u8],
-        sink: &mut dyn Sink,
+        sinks: &mut Sinks,
     ) -> Result<()> {
-        self.asked.insert(vi, (remote.clone(), timeout));
-        self.with(sink, |engine, now, out| {
+        self.port.asked.insert(vi, (remote.clone(), timeout));
+        self.with(sinks, |engine, now, out| {
             engine.connect(now, vi, local_discriminator, remote, nanos(timeout), private_data, out)
         })?
         .inspect_err(|_| {
-            self.asked.remove(&vi);
+            self.port.asked.remove(&vi);
         })
     }
 
-    fn disconnect(&mut self, vi: ViId, sink: &mut dyn Sink) -> Result<()> {
-        self.with(sink, |engine, now, out| engine.disconnect(now, vi, out))?
+    fn disconnect(&mut self, vi: ViId, sinks: &mut Sinks) -> Result<()> {
+        self.with(sinks, |engine, now, out| engine.disconnect(now, vi, out))?
     }
 
-    fn close(&mut self, sink: &mut dyn Sink) {
-        let outcome = self.with(sink, |engine, now, out| engine.disconnect_all(now, out)).and_then(|()| {
+    fn close(&mut self, sinks: &mut Sinks) {
+        let outcome = self.with(sinks, |engine, now, out| engine.disconnect_all(now, out)).and_then(|()| {
             // The peers' answers are waited for a little: they then need not time out. Nothing hangs on it.
             let end = Instant::now() + FAREWELL;
             while !self.engine.is_quiet() && Instant::now() < end {
-                self.progress(sink)?;
+                self.progress(sinks)?;
             }
             Ok(())
         });
@@ -401,8 +407,8 @@ impl Provider for Ethernet {
         self.engine.add_host(name, mac)
     }
 
-    fn resolve(&mut self, name: &str, timeout: Duration, sink: &mut dyn Sink) -> Result<()> {
-        self.with(sink, |engine, now, out| engine.resolve(now, name, nanos(timeout), out))?
+    fn resolve(&mut self, name: &str, timeout: Duration, sinks: &mut Sinks) -> Result<()> {
+        self.with(sinks, |engine, now, out| engine.resolve(now, name, nanos(timeout), out))?
     }
 }
 

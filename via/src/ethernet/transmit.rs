@@ -60,7 +60,7 @@ impl Transmitter {
         let accepted = if copied {
             let mut at = base + header.len();
             for part in payload {
-                self.copy_in(at, part);
+                part.region.copy_to(part.offset, &self.slots, at, part.len)?;
                 at += part.len;
             }
             let segments = [self.slots.segment(base..at)?];
@@ -88,15 +88,6 @@ impl Transmitter {
         self.tokens[usize::from(slot)] = Some(token);
         self.referenced += 1;
         Ok(Sent::Referenced)
-    }
-
-    fn copy_in(&self, at: usize, part: &PayloadPart<'_>) {
-        let mut bytes = [0u8; INLINE];
-        let bytes = &mut bytes[..part.len];
-        // The engine cut the part from a segment, whose bounds were checked: reading it cannot fail.
-        if part.region.read(part.offset, bytes).is_ok() {
-            self.slots.write_bytes(at, bytes);
-        }
     }
 
     /// Whether it is time to ask the adapter which frames it is done with.

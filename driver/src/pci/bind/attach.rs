@@ -45,9 +45,10 @@ impl Binder {
         }
         let mut warnings = self.load_modules()?;
         let before = Record::of(&function);
-        // A function that is steered already was on its way here when something was cut off: what is on
-        // record about it, if anything, is from before that.
-        let cut_off = function.driver_override.as_deref() == Some(VFIO_PCI);
+        // A function that is steered already was on its way here when something was cut off, and one that is on
+        // record and has no driver was on its way back: what is on record, if anything, is from before that.
+        let cut_off = function.driver_override.as_deref() == Some(VFIO_PCI)
+            || function.driver.is_none() && Record::load(&self.records, &function).is_some();
         if !cut_off && let Err(e) = before.save(&self.records, address) {
             warnings.push(format!(
                 "{address}: its former driver cannot be remembered in {} ({e}); detach will leave the choice to \
@@ -56,6 +57,9 @@ impl Binder {
             ));
         }
         if let Err(error) = self.move_to_vfio(&function) {
+            if matches!(error, BindError::Pending { .. }) {
+                return Err(error);
+            }
             let restored = self.restore(address, before.driver.as_deref(), before.only.as_deref());
             if !cut_off {
                 Record::remove(&self.records, address);

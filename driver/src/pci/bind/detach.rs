@@ -22,19 +22,21 @@ impl Binder {
     pub fn detach(&self, address: PciAddress) -> Result<Detached> {
         let function = self.network_function(address)?;
         let steered = function.driver_override.as_deref() == Some(VFIO_PCI);
-        if !function.is_on_vfio() && !steered {
+        let record = Record::load(&self.records, &function);
+        let cut_off = function.driver.is_none() && record.is_some();
+        if !function.is_on_vfio() && !steered && !cut_off {
             return Ok(Detached::Already(function.driver));
         }
         if !self.host.is_privileged() {
             return Err(BindError::NotRoot { device: address });
         }
         self.refuse_if_in_use(&function)?;
-        let record = Record::load(&self.records, &function);
         match self.move_back(&function, record) {
             Ok(driver) => {
                 Record::remove(&self.records, address);
                 Ok(Detached::Done(driver))
             }
+            Err(error @ BindError::Pending { .. }) => Err(error),
             Err(error) => {
                 let before = function.driver.as_deref();
                 match self.restore(address, before, function.driver_override.as_deref()) {

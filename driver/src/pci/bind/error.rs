@@ -68,6 +68,18 @@ pub enum BindError {
         /// Process ids and names.
         holders: Vec<(u32, String)>,
     },
+    /// The kernel waits, and cannot be told to stop. Nothing more is tried: every change of the function would
+    /// wait too.
+    #[error(
+        "{device}: {driver} has not let go of it in time, most likely since a program uses it; the kernel goes on \
+         when that ends: run the same again then"
+    )]
+    Pending {
+        /// The function.
+        device: PciAddress,
+        /// Who has it.
+        driver: String,
+    },
     /// The kernel did as it was told, and yet the function has another driver.
     #[error(
         "{device}: {wanted} did not take it (it is on {}); the kernel's log (dmesg) says why",
@@ -110,6 +122,11 @@ struct Processes<'a>(&'a [(u32, String)]);
 
 impl std::fmt::Display for Processes<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str(
+                "a process that cannot be seen from here (in another container, or of another user)",
+            );
+        }
         for (i, (pid, name)) in self.0.iter().enumerate() {
             write!(f, "{}process {pid} ({name})", if i == 0 { "" } else { ", " })?;
         }

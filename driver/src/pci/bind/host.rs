@@ -4,11 +4,21 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use super::patience;
 
 /// The machine that is changed; tests put one of their own in its place.
 pub trait Host {
     /// Writes to a file of the kernel, in one piece.
     fn write(&self, path: &Path, text: &str) -> io::Result<()>;
+
+    /// Writes a function's address to its driver's `unbind`. A driver that waits for the function's users gets
+    /// `limit`, and then [`io::ErrorKind::TimedOut`] is the answer: the kernel finishes it by itself.
+    fn unbind(&self, path: &Path, address: &str, limit: Duration) -> io::Result<()>;
+
+    /// Whether something has an IOMMU group, or a device of it, open or mapped.
+    fn group_is_busy(&self, group: u32) -> bool;
 
     /// Loads a kernel module, by name or alias.
     fn load_module(&self, name: &str) -> io::Result<()>;
@@ -29,6 +39,16 @@ impl Host for Linux {
         fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
     }
 
+    fn unbind(&self, path: &Path, address: &str, limit: Duration) -> io::Result<()> {
+        patience::write_within(path, address, limit)
+    }
+
+    fn group_is_busy(&self, group: u32) -> bool {
+        // The kernel lets a group be opened once, and its devices keep it open.
+        let opened = fs::OpenOptions::new().read(true).write(true).open(format!("/dev/vfio/{group}"));
+        opened.is_err_and(|e| e.raw_os_error() == Some(libc::EBUSY))
+    }
+
     fn load_module(&self, name: &str) -> io::Result<()> {
         // Users' PATH often lacks the folders of system programs.
         let path = std::env::var("PATH").unwrap_or_default();
@@ -47,17 +67,18 @@ impl Host for Linux {
 
     fn has_module(&self, name: &str) -> bool {
         let Ok(release) = fs::read_to_string("/proc/sys/kernel/osrelease") else { return true };
-        let modules = Path::new("/lib/modules").join(release.trim());
-        // Where there are no lists, modprobe will have the last word.
-        let lists =
-            ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(modules.join(list)).ok());
+        // The second is NixOS's. Without either, modprobe has nothing to load from.
+        let lists = ["/lib/modules", "/run/booted-system/kernel-modules/lib/modules"].map(|folder| {
+            let folder = Path::new(folder).join(release.trim());
+            ["modules.dep", "modules.builtin"].map(|list| fs::read_to_string(folder.join(list)).ok())
+        });
         let same = |c: char| if c == '_' { '-' } else { c };
         let wanted: String = name.chars().map(same).collect();
         let names_it = |line: &str| {
             let file = line.split(':').next().unwrap_or_default().rsplit('/').next().unwrap_or_default();
             file.split(".ko").next().unwrap_or_default().chars().map(same).eq(wanted.chars())
         };
-        lists.iter().all(Option::is_none) || lists.iter().flatten().any(|list| list.lines().any(names_it))
+        lists.iter().flatten().flatten().any(|list| list.lines().any(names_it))
     }
 
     fn is_privileged(&self) -> bool {

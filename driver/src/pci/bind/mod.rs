@@ -9,11 +9,14 @@ mod attach;
 mod detach;
 mod error;
 mod host;
+mod patience;
 mod record;
 mod routes;
 mod status;
 
+use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 pub use attach::Attached;
 pub use detach::Detached;
@@ -21,11 +24,15 @@ pub use error::BindError;
 pub use host::{Host, Linux};
 pub use status::{Obstacle, Status};
 
-use super::kernel::holders;
+use super::kernel::{holders, suspects};
 use super::{Function, PciAddress, Sysfs};
 
 /// The driver that makes functions usable from user space.
 pub const VFIO_PCI: &str = "vfio-pci";
+
+/// How long a driver may take to let go of a function. Kernel drivers take well below a second; vfio-pci waits
+/// for the function's users.
+const UNBIND_LIMIT: Duration = Duration::from_secs(10);
 
 /// Result of this module.
 pub type Result<T> = std::result::Result<T, BindError>;
@@ -93,7 +100,11 @@ impl Binder {
     }
 
     fn unbind(&self, device: PciAddress, driver: &str) -> Result<()> {
-        self.write(device, self.sysfs.driver_path(driver).join("unbind"), &device.to_string())
+        let (path, text) = (self.sysfs.driver_path(driver).join("unbind"), device.to_string());
+        self.host.unbind(&path, &text, UNBIND_LIMIT).map_err(|source| match source.kind() {
+            io::ErrorKind::TimedOut => BindError::Pending { device, driver: driver.to_owned() },
+            _ => BindError::Write { device, path, text, source },
+        })
     }
 
     fn bind(&self, device: PciAddress, driver: &str) -> Result<()> {
@@ -107,11 +118,15 @@ impl Binder {
     /// Refuses while a process uses the function: the kernel would wait for it to end, without a limit.
     fn refuse_if_in_use(&self, function: &Function) -> Result<()> {
         let Some(group) = function.group else { return Ok(()) };
-        let holders = holders(&self.proc, group);
-        match holders.is_empty() {
-            true => Ok(()),
-            false => Err(BindError::InUse { device: function.address, group, holders }),
+        let mut holders = holders(&self.proc, group);
+        if holders.is_empty() {
+            // A device keeps its group busy when the group's own file is closed, and so does a mapped BAR.
+            if !self.host.group_is_busy(group) {
+                return Ok(());
+            }
+            holders = suspects(&self.proc);
         }
+        Err(BindError::InUse { device: function.address, group, holders })
     }
 
     /// Brings a function back to a driver (or none) and override, after something else went wrong.

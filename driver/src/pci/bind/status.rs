@@ -40,7 +40,9 @@ impl fmt::Display for Obstacle {
             Obstacle::Sibling(address, driver) => {
                 write!(f, "{address} of the same group is on {driver}, so that it could not be opened")
             }
-            Obstacle::NoModule => write!(f, "this kernel has no module {VFIO_PCI}"),
+            Obstacle::NoModule => {
+                write!(f, "the module {VFIO_PCI} is neither loaded nor installed for this kernel")
+            }
         }
     }
 }

@@ -23,6 +23,10 @@ struct Behaviour {
     /// Modules that do not exist.
     missing: BTreeSet<String>,
     unprivileged: bool,
+    /// Something that procfs does not show has the function open.
+    busy: bool,
+    /// Drivers wait for the function's users.
+    waits: bool,
     /// Modules asked for.
     loaded: Vec<String>,
 }
@@ -59,10 +63,6 @@ impl Host for FakeHost {
                 let text = text.trim();
                 fs::write(path, if text.is_empty() { "(null)\n" } else { text })
             }
-            "unbind" if self.driver_of(text).as_deref() == Some(parent) => {
-                self.fake.set_driver(text, None);
-                Ok(())
-            }
             "bind" => self.take(text, parent),
             "drivers_probe" => {
                 let function = self.fake.sysfs().function(text.parse().unwrap()).unwrap();
@@ -74,6 +74,22 @@ impl Host for FakeHost {
             }
             _ => Err(io::Error::from_raw_os_error(libc::ENODEV)),
         }
+    }
+
+    fn unbind(&self, path: &Path, address: &str, _limit: Duration) -> io::Result<()> {
+        let driver = path.parent().unwrap().file_name().unwrap().to_str().unwrap();
+        if self.behaviour.borrow().waits {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if self.driver_of(address).as_deref() != Some(driver) {
+            return Err(io::Error::from_raw_os_error(libc::ENODEV));
+        }
+        self.fake.set_driver(address, None);
+        Ok(())
+    }
+
+    fn group_is_busy(&self, _group: u32) -> bool {
+        self.behaviour.borrow().busy
     }
 
     fn load_module(&self, name: &str) -> io::Result<()> {
@@ -252,6 +268,44 @@ fn what_stops_a_detach_leaves_it_attached() {
     assert_eq!(machine.driver().as_deref(), Some("vfio-pci"));
     machine.behaviour.borrow_mut().broken.clear();
     assert_eq!(machine.detach().unwrap(), Detached::Done(Some("e1000".to_owned())));
+}
+
+#[test]
+fn one_that_is_in_use_by_nobody_knows_whom_stays_attached() {
+    let machine = Machine::new();
+    machine.attach().unwrap();
+    machine.behaviour.borrow_mut().busy = true;
+    let error = machine.detach().unwrap_err().to_string();
+    assert!(error.contains("in use by a process that cannot be seen"), "{error}");
+    machine.write("proc/78/comm", "testpmd\n");
+    machine.write("proc/78/maps", "7f00-7f01 rw-s 0 00:0d 9 anon_inode:[vfio-device]\n");
+    let error = machine.detach().unwrap_err().to_string();
+    assert!(error.contains("in use by process 78 (testpmd)"), "{error}");
+    assert_eq!(machine.driver().as_deref(), Some("vfio-pci"));
+}
+
+#[test]
+fn a_detach_that_the_kernel_finishes_later_can_be_completed() {
+    let machine = Machine::new();
+    machine.attach().unwrap();
+    machine.behaviour.borrow_mut().waits = true;
+    let error = machine.detach().unwrap_err();
+    assert!(matches!(&error, BindError::Pending { .. }), "{error}");
+    machine.behaviour.borrow_mut().waits = false;
+    machine.fake.set_driver(NIC, None);
+    assert_eq!(machine.detach().unwrap(), Detached::Done(Some("e1000".to_owned())));
+    machine.untouched();
+}
+
+#[test]
+fn a_detach_that_was_cut_off_may_be_given_up() {
+    let machine = Machine::new();
+    machine.attach().unwrap();
+    machine.write(&format!("bus/pci/devices/{NIC}/driver_override"), "(null)\n");
+    machine.fake.set_driver(NIC, None);
+    machine.attach().unwrap();
+    assert_eq!(machine.detach().unwrap(), Detached::Done(Some("e1000".to_owned())));
+    machine.untouched();
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use vfio_ioctls::VfioError;
 
@@ -64,7 +64,12 @@ pub fn no_device(sysfs: &Sysfs, address: PciAddress, group: u32, error: VfioErro
     let device = address.to_string();
     match error {
         VfioError::OpenGroup(source, _) if source.raw_os_error() == Some(libc::EBUSY) => {
-            Error::GroupBusy { device, group, holders: holders(Path::new("/proc"), group) }
+            let proc = Path::new("/proc");
+            let mut holders = holders(proc, group);
+            if holders.is_empty() {
+                holders = suspects(proc);
+            }
+            Error::GroupBusy { device, group, holders }
         }
         VfioError::OpenGroup(source, _) => no_device_file(format!("{DEVICES}/{group}"), source),
         VfioError::GroupViable => {
@@ -100,21 +105,35 @@ fn no_device_file(path: String, source: io::Error) -> Error {
 /// The processes that have a group's file open, by id and name, as far as we may see. `proc` is where procfs
 /// is mounted.
 pub fn holders(proc: &Path, group: u32) -> Vec<(u32, String)> {
-    let file = format!("{DEVICES}/{group}");
-    let has_it_open = |process: &Path| {
-        fs::read_dir(process.join("fd"))
-            .into_iter()
-            .flatten()
-            .flatten()
-            .any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == Path::new(&file)))
-    };
-    let mut found: Vec<(u32, String)> = fs::read_dir(proc)
-        .into_iter()
-        .flatten()
-        .flatten()
+    let file = PathBuf::from(format!("{DEVICES}/{group}"));
+    processes(proc, |process| has_open(process, &file))
+}
+
+/// The processes that have some device of VFIO open or mapped. The kernel does not say which device, so that
+/// one of several is only perhaps the one that is looked for.
+pub fn suspects(proc: &Path) -> Vec<(u32, String)> {
+    const DEVICE: &str = "anon_inode:[vfio-device]";
+    let mut found = processes(proc, |process| {
+        let maps = || fs::read_to_string(process.join("maps")).unwrap_or_default();
+        has_open(process, Path::new(DEVICE)) || maps().contains(DEVICE)
+    });
+    if found.len() > 1 {
+        found.iter_mut().for_each(|(_, name)| name.push_str(", perhaps"));
+    }
+    found
+}
+
+fn has_open(process: &Path, file: &Path) -> bool {
+    let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+    files.into_iter().any(|fd| fs::read_link(fd.path()).is_ok_and(|target| target == file))
+}
+
+fn processes(proc: &Path, is_one: impl Fn(&Path) -> bool) -> Vec<(u32, String)> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten();
+    let mut found: Vec<(u32, String)> = entries
         .filter_map(|entry| {
             let process = entry.file_name().to_str()?.parse().ok()?;
-            if !has_it_open(&entry.path()) {
+            if !is_one(&entry.path()) {
                 return None;
             }
             let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
@@ -224,6 +243,14 @@ mod tests {
         fs::create_dir(proc.path().join("self")).unwrap();
         assert_eq!(holders(proc.path(), 7), [(4, "qemu".to_owned()), (12, "dpdk".to_owned())]);
         assert_eq!(holders(proc.path(), 8), []);
+
+        assert_eq!(suspects(proc.path()), []);
+        symlink("anon_inode:[vfio-device]", proc.path().join("9/fd/6")).unwrap();
+        assert_eq!(suspects(proc.path()), [(9, "sh".to_owned())]);
+        let map = "7f0000000000-7f0000020000 rw-s 00000000 00:0d 9 anon_inode:[vfio-device]\n";
+        fs::write(proc.path().join("4/maps"), map).unwrap();
+        let two = [(4, "qemu, perhaps".to_owned()), (9, "sh, perhaps".to_owned())];
+        assert_eq!(suspects(proc.path()), two);
     }
 
     #[test]

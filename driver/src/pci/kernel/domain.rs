@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioOps};
 
 use super::info::IommuInfo;
-use super::{KernelDevice, diagnosis, ioctl};
+use super::{KernelDevice, diagnosis, ioctl, populate};
 use crate::dma::{DmaDomain, DomainLimits, IovaSpace, Rights};
 use crate::pci::{DeviceDomain, PciAddress, PciDevice, Sysfs};
 use crate::{Error, Result};
@@ -193,6 +193,9 @@ impl DmaDomain for KernelDomain {
             state.mappings.insert(iova, len);
             iova
         };
+        if !rights.contains(Rights::WRITE) {
+            populate::make_private(address, len);
+        }
         // SAFETY: the caller's contract is that of the call.
         match unsafe { ioctl::map_dma(self.fd(), iova, address, len as u64, rights) } {
             Ok(()) => Ok(iova),

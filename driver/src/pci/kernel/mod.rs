@@ -20,7 +20,8 @@ mod diagnosis;
 mod domain;
 mod info;
 mod ioctl;
+mod populate;
 
 pub use device::KernelDevice;
-pub(super) use diagnosis::{blockers, holders};
+pub(super) use diagnosis::{blockers, holders, suspects};
 pub use domain::KernelDomain;

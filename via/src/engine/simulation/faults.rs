@@ -1,0 +1,207 @@
+//! Many seeds over bad wires: every byte right, in order, exactly once, and nothing left over at the end.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::adapter::Behaviour;
+use super::rng::Rng;
+use super::stream::{Shape, Stream};
+use super::world::{Faults, TAG, World, config};
+use crate::engine::{Event, Tuning};
+use crate::{ConnectionLoss, ReliabilityLevel, ViAttributes, ViState};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Messages of one seed, both ways, all connections.
+const MESSAGES: u64 = 2_000;
+
+fn run(seed: u64) {
+    let mut rng = Rng(seed);
+    let mut faults =
+        Faults { delay: 1_000 + rng.below(50_000), jitter: rng.below(20_000), ..Faults::default() };
+    let mut tuning = Tuning { first_sequence: None, ..Tuning::default() };
+    // One seed of eight has a good wire; the others have one fault, or all of them.
+    let all = rng.chance(300_000);
+    let which = rng.below(8);
+    if all || which == 1 || which == 2 {
+        faults.loss = rng.below(200_001);
+    }
+    if all || which == 3 {
+        faults.duplication = rng.below(200_000);
+        faults.late = rng.below(1_000_000);
+        faults.reordering = 200_000;
+    }
+    if all || which == 4 {
+        faults.reordering = rng.below(500_000);
+        faults.late = 10_000 + rng.below(3_000_000);
+    }
+    if all || which == 5 {
+        faults.corruption = rng.below(100_000);
+        tuning.integrity = true;
+    }
+    if which == 6 {
+        // Dead for up to a second at a time, as a guest that stalls.
+        faults.dead_for = rng.below(SECOND / 2);
+        faults.dead_every = SECOND / 10 + faults.dead_for;
+    }
+    if rng.chance(300_000) {
+        tuning.integrity = true;
+    }
+    if rng.chance(300_000) {
+        tuning.first_sequence = Some(u32::MAX - rng.below(500) as u32);
+    }
+    let hosts = if rng.chance(200_000) { 3 } else { 2 };
+    faults.hub = rng.chance(300_000);
+    let behaviour = Behaviour {
+        slots: 2 + rng.below(64) as usize,
+        fetch: rng.below(100_000),
+        notice: if rng.chance(100_000) { 20_000_000 } else { rng.below(200_000) },
+        copies: rng.below(1_000_001),
+    };
+    let mut configs: Vec<_> = (0..hosts).map(|n| config(n, seed, tuning.clone())).collect();
+    for config in &mut configs {
+        config.mtu = [1500, 1500, 1500, 576, 9000][rng.below(5) as usize];
+        config.max_segments = 1 + rng.below(8) as usize;
+        config.rx_slots = 16 + rng.below(500) as usize;
+    }
+    let mut world = World::new(rng.next(), faults, &behaviour, configs);
+
+    let pairs = 1 + rng.below(4);
+    let mut attributes = ViAttributes::new(TAG);
+    attributes.max_transfer_size = 32 << 20;
+    if rng.chance(500_000) {
+        attributes.reliability = ReliabilityLevel::ReliableReception;
+    }
+    let mut streams = Vec::new();
+    let mut ends = Vec::new();
+    for _ in 0..pairs {
+        let from = rng.below(hosts as u64) as usize;
+        let to = (from + 1 + rng.below(hosts as u64 - 1) as usize) % hosts;
+        let (client, server) = world.connect(from, to, &attributes);
+        ends.push(((from, client), (to, server)));
+        for (from, to) in [((from, client), (to, server)), ((to, server), (from, client))] {
+            let huge = rng.chance(5_000);
+            let shape = Shape {
+                messages: if huge { 40 } else { (MESSAGES / (2 * pairs)) as usize },
+                longest: if huge { 16 << 20 } else { [3_000, 20_000, 200 << 10][rng.below(3) as usize] },
+                writes: [0, 200_000, 500_000, 1_000_000][rng.below(4) as usize],
+                depth: if huge { 2 } else { 1 + rng.below(16) as usize },
+            };
+            streams.push(Stream::new(&mut world, from, to, shape, rng.next()));
+        }
+    }
+
+    let limit = world.now + 3_000 * SECOND;
+    let mut steps = 0u64;
+    while !streams.iter().all(Stream::is_done) {
+        steps += 1;
+        if steps % 1_000_000 == 0 && std::env::var("UVIA_SEED").is_ok() {
+            let states: Vec<_> = streams.iter().map(Stream::messages).collect();
+            let offered: Vec<_> = world.hosts.iter().map(|h| h.port.offered).collect();
+            eprintln!("{} us, {states:?}, {offered:?} {:?} {:?}", world.now / 1000, world.faults, behaviour);
+        }
+        for stream in &mut streams {
+            stream.work(&mut world);
+        }
+        if !world.step(limit) {
+            let states: Vec<_> = streams.iter().map(Stream::messages).collect();
+            panic!("no end after {} s of virtual time: {states:?} messages", world.now / SECOND);
+        }
+        hand_out(&mut world, &mut streams);
+    }
+    finish(world, streams, &ends);
+}
+
+/// Gives completions to the streams that they belong to.
+fn hand_out(world: &mut World, streams: &mut [Stream]) {
+    for host in 0..world.hosts.len() {
+        if let Some(event) = world.event(host) {
+            panic!("host {host} at {} us: {event:?}; {:?}", world.now / 1000, world.faults);
+        }
+        while let Some(completion) = world.hosts[host].port.completions.pop_front() {
+            let is_send = completion.queue == crate::WorkQueue::Send;
+            let stream = streams
+                .iter_mut()
+                .find(|s| (if is_send { s.from } else { s.to }) == (host, completion.vi))
+                .unwrap();
+            stream.take(completion);
+        }
+    }
+}
+
+type End = (usize, crate::ViId);
+
+/// One end leaves, the other hears of it, and nothing is left.
+fn finish(mut world: World, streams: Vec<Stream>, ends: &[(End, End)]) {
+    for ((leaver, its), (left, theirs)) in ends.iter().copied() {
+        let (now, engine, port) = world.at(leaver);
+        engine.disconnect(now, its, port).unwrap();
+        let heard =
+            world.until(60 * SECOND, |world| world.hosts[left].engine.state(theirs) == Some(ViState::Error));
+        assert!(heard, "the other end never heard of the disconnection");
+        let loss = world.hosts[left].engine.loss(theirs).unwrap();
+        assert!(
+            matches!(
+                loss,
+                ConnectionLoss::PeerDisconnected | ConnectionLoss::PeerReset | ConnectionLoss::PeerSilent
+            ),
+            "{loss:?}"
+        );
+        world.hosts[left].port.events.retain(|e| !matches!(e, Event::Broken { vi, .. } if *vi == theirs));
+        let (now, engine, port) = world.at(left);
+        engine.disconnect(now, theirs, port).unwrap();
+    }
+    let quiet = world.until(60 * SECOND, |world| {
+        world.hosts.iter().all(|host| host.engine.is_quiet() && host.port.is_empty())
+    });
+    assert!(quiet, "something is still under way");
+    for ((from, its), (to, theirs)) in ends.iter().copied() {
+        world.hosts[from].engine.destroy_vi(its).unwrap();
+        world.hosts[to].engine.destroy_vi(theirs).unwrap();
+    }
+    for host in &mut world.hosts {
+        assert!(host.port.completions.is_empty() && host.port.events.is_empty(), "{:?}", host.port.events);
+        assert!(host.engine.holds_nothing());
+    }
+    drop(streams);
+    let domain = world.domain.clone();
+    drop(world);
+    assert_eq!(domain.mapped(), 0, "regions are still registered");
+}
+
+fn seeds(range: std::ops::Range<u64>) {
+    for seed in range {
+        if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
+            panic!(
+                "seed {seed} failed; again: UVIA_SEED={seed} cargo test -p uvia --lib simulation::faults::replay"
+            );
+        }
+    }
+}
+
+#[test]
+fn seeds_0_to_250() {
+    seeds(0..250);
+}
+
+#[test]
+fn seeds_250_to_500() {
+    seeds(250..500);
+}
+
+#[test]
+fn seeds_500_to_750() {
+    seeds(500..750);
+}
+
+#[test]
+fn seeds_750_to_1000() {
+    seeds(750..1000);
+}
+
+/// Runs the seed of UVIA_SEED, if there is one.
+#[test]
+fn replay() {
+    if let Some(seed) = std::env::var("UVIA_SEED").ok().and_then(|seed| seed.parse().ok()) {
+        run(seed);
+    }
+}

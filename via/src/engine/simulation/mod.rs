@@ -1,0 +1,8 @@
+//! Engines joined by a simulated wire, in virtual time. Everything follows from a seed: one that fails is printed,
+//! and runs again with `UVIA_SEED=n cargo test -p uvia --lib simulation::faults::replay`.
+
+mod adapter;
+mod faults;
+mod rng;
+mod stream;
+mod world;
