@@ -24,6 +24,8 @@ const ETHERTYPE: [u8; 2] = [0x88, 0xb6];
 const SLOTS: usize = 512;
 const SLOT: usize = 2048;
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Polls after which a frame is lost, where looking at the clock would be measured too, or is forbidden.
+const LOST: u64 = 200_000_000;
 
 fn name(variable: &str) -> String {
     env::var(variable).unwrap_or_else(|_| panic!("{variable} names no device"))
@@ -526,6 +528,58 @@ fn stray_dma_is_blocked() {
     }
 }
 
+/// Any system call kills the child that plays frames back and forth. A child does not get the parent's DMA
+/// memory, so that it opens the NICs itself.
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn the_polled_path_makes_no_system_call() {
+    const ROUNDS: u64 = 2000;
+    // SAFETY: the child runs on its own copy of this thread, and leaves by exit without running anything of the
+    // parent's; the allocator works after a fork, and no other lock is held by another thread that it needs.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork");
+    if child == 0 {
+        // A panic must not go on into the parent's tests.
+        let _ = std::panic::catch_unwind(|| ping_pong_sealed(ROUNDS));
+        // SAFETY: ends the child; reached only when something went wrong before it was sealed.
+        unsafe { libc::_exit(1) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above; `status` is ours.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert!(
+        !(libc::WIFSIGNALED(status) && libc::WTERMSIG(status) == libc::SIGKILL),
+        "a system call was made on the polled path"
+    );
+    assert_eq!(status, 0, "the child failed (its words are above), or lost a frame (status 2 << 8)");
+}
+
+/// Opens the pair, forbids system calls, and does not return.
+fn ping_pong_sealed(rounds: u64) {
+    let mut pair = pair();
+    let segment = |end: &End, payload: &DmaMemory, n: usize| {
+        payload.write_bytes(n * SLOT, &content(end.nic.properties().mac.0, end.peer, n as u64, 64));
+        [payload.segment(n * SLOT..n * SLOT + 64).unwrap()]
+    };
+    let (there, back) = (segment(&pair.a, &pair.payload, 0), segment(&pair.b, &pair.payload, 1));
+    let leg = |from: &mut End, to: &mut End, segments: &[DmaSegment]| -> bool {
+        let sent = from.nic.reclaim(&mut |_| ()).is_ok()
+            && from.nic.transmit(&TxFrame { segments, token: 0 }).is_ok_and(|taken| taken)
+            && from.nic.flush().is_ok();
+        sent && (0..LOST).any(|_| {
+            std::hint::spin_loop();
+            to.nic.receive(1, &mut |_| ()).is_ok_and(|frames| frames == 1)
+        })
+    };
+    // SAFETY: from here on only read, write, exit and sigreturn are allowed to this thread, the process's only
+    // one.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
+    let whole =
+        (0..rounds).all(|_| leg(&mut pair.a, &mut pair.b, &there) && leg(&mut pair.b, &mut pair.a, &back));
+    // SAFETY: the bare call, since glibc's `_exit` makes one that is forbidden. The kernel closes the devices.
+    unsafe { libc::syscall(libc::SYS_exit, if whole { 0 } else { 2 }) };
+}
+
 /// Not a test of speed, since machines differ: prints what one frame costs here.
 #[test]
 #[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
@@ -543,7 +597,10 @@ fn half_round_trip() {
         from.nic.reclaim(&mut |_| ()).unwrap();
         assert!(from.nic.transmit(&TxFrame { segments, token: 0 }).unwrap());
         from.nic.flush().unwrap();
+        let mut polls = 0u64;
         while to.nic.receive(1, &mut |_| ()).unwrap() == 0 {
+            polls += 1;
+            assert!(polls < LOST, "a frame was lost");
             std::hint::spin_loop();
         }
     };

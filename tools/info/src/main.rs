@@ -1,3 +1,27 @@
 //! Shows what a NIC can do.
 
-fn main() {}
+mod about;
+mod cli;
+mod list;
+mod text;
+
+use std::process::ExitCode;
+
+use about::About;
+use clap::Parser;
+use cli::Cli;
+use uvia_driver::pci::{PciAddress, Sysfs};
+use uvia_tools::{Failure, print_json, print_line};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    uvia_tools::run("uvia-info", || {
+        // An empty UVIA_NIC counts as none.
+        let Some(nic) = cli.nic.filter(|nic| !nic.is_empty()) else {
+            return list::run(&Sysfs::default(), cli.json);
+        };
+        nic.parse::<PciAddress>().map_err(|e| Failure::usage(e.to_string()))?;
+        let about = About::of(&nic)?;
+        if cli.json { print_json(&about) } else { print_line(&about) }
+    })
+}

@@ -1,0 +1,140 @@
+//! What there is to say about a NIC.
+
+use serde::Serialize;
+use uvia::{Nic, NicOptions};
+use uvia_driver::nic::{self, NicConfig};
+use uvia_driver::pci::{self, config};
+use uvia_tools::Failure;
+
+/// A NIC, as `--json` shows it.
+#[derive(Debug, Serialize)]
+pub struct About {
+    pub device: String,
+    pub driver: &'static str,
+    pub ids: String,
+    pub subsystem_ids: String,
+    pub mac: String,
+    pub link: Link,
+    /// Longest payload of a frame, bytes.
+    pub mtu: usize,
+    pub rings: Rings,
+    /// Most segments of one frame.
+    pub max_segments: usize,
+    /// Work on frames that the adapter does for us: the drivers ask for none.
+    pub offloads: &'static [&'static str],
+    pub interrupts: Interrupts,
+    pub classes: Classes,
+    pub iova: Iova,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Link {
+    pub up: bool,
+    pub speed_mbps: Option<u32>,
+    pub full_duplex: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Rings {
+    pub tx: usize,
+    pub rx: usize,
+}
+
+/// Vectors of each kind, and whether the driver uses any.
+#[derive(Debug, Serialize)]
+pub struct Interrupts {
+    pub used: bool,
+    pub intx: u32,
+    pub msi: u32,
+    pub msix: u32,
+}
+
+/// What endpoints of each class can do.
+#[derive(Debug, Serialize)]
+pub struct Classes {
+    pub dma: Dma,
+    /// Adapter memory that the processor stores into.
+    pub pio: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+pub struct Dma {
+    pub available: bool,
+    /// Message bytes in one frame.
+    pub native_mtu: usize,
+    pub max_transfer_size: u32,
+    pub max_vis: usize,
+    pub max_depth: usize,
+    pub max_segments: usize,
+    pub max_cq_entries: usize,
+    pub max_regions: usize,
+    pub max_private_data: usize,
+}
+
+/// The I/O address space.
+#[derive(Debug, Serialize)]
+pub struct Iova {
+    pub page_size: u64,
+    pub max_mappings: Option<u64>,
+    /// Usable addresses, hexadecimal, first and last.
+    pub ranges: Vec<[String; 2]>,
+}
+
+impl About {
+    /// Opens the NIC, looks, and closes it.
+    pub fn of(name: &str) -> Result<Self, Failure> {
+        let function = pci::open(name)?;
+        let (vendor, device) = config::ids(&*function)?;
+        let subsystem = (
+            config::read_u16(&*function, config::SUBSYSTEM_VENDOR_ID)?,
+            config::read_u16(&*function, config::SUBSYSTEM_ID)?,
+        );
+        let counts = function.interrupts();
+        let domain = function.domain().clone();
+        let limits = domain.limits();
+        let mut adapter = nic::open(function, &NicConfig::default())?;
+        let (properties, link) = (adapter.properties().clone(), adapter.link()?);
+        let used = adapter.interrupt().is_some();
+        let vi = Nic::with_adapter(adapter, domain, NicOptions::default())?.properties().clone();
+        Ok(Self {
+            device: properties.device,
+            driver: properties.driver,
+            ids: format!("{vendor:04x}:{device:04x}"),
+            subsystem_ids: format!("{:04x}:{:04x}", subsystem.0, subsystem.1),
+            mac: properties.mac.to_string(),
+            link: Link { up: link.up, speed_mbps: link.speed, full_duplex: link.full_duplex },
+            mtu: properties.mtu,
+            rings: Rings { tx: properties.tx_slots, rx: properties.rx_slots },
+            max_segments: properties.max_segments,
+            offloads: &[],
+            interrupts: Interrupts { used, intx: counts.intx, msi: counts.msi, msix: counts.msix },
+            classes: Classes {
+                dma: Dma {
+                    available: vi.classes.contains(&uvia::EndpointClass::Dma),
+                    native_mtu: vi.native_mtu,
+                    max_transfer_size: vi.max_transfer_size,
+                    max_vis: vi.max_vis,
+                    max_depth: vi.max_depth,
+                    max_segments: vi.max_segments,
+                    max_cq_entries: vi.max_cq_entries,
+                    max_regions: vi.max_regions,
+                    max_private_data: vi.max_private_data,
+                },
+                pio: if vi.classes.contains(&uvia::EndpointClass::Pio) {
+                    "available"
+                } else {
+                    "not available"
+                },
+            },
+            iova: Iova {
+                page_size: limits.page_size,
+                max_mappings: limits.max_mappings,
+                ranges: limits
+                    .apertures
+                    .iter()
+                    .map(|range| [format!("{:#x}", range.start()), format!("{:#x}", range.end())])
+                    .collect(),
+            },
+        })
+    }
+}

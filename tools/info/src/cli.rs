@@ -1,0 +1,30 @@
+//! The command line.
+
+use clap::Parser;
+
+const EXAMPLES: &str = "\
+Examples:
+  What can be shown: the functions on vfio-pci that have a driver here
+    uvia-info
+  What one of them can do
+    uvia-info --nic 0000:01:00.0
+  Its station address, for a script
+    uvia-info --nic 0000:01:00.0 --json | jq -r .mac
+
+The NIC is opened, and so reset, for a moment: it must not be in use by another program.
+
+Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
+
+/// Shows what a NIC can do
+#[derive(Debug, Parser)]
+#[command(name = "uvia-info", version, after_help = EXAMPLES)]
+pub struct Cli {
+    /// NIC to show: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`); without one, those that
+    /// could be shown are listed
+    #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
+    pub nic: Option<String>,
+
+    /// Print JSON: one object a NIC, on a line of its own
+    #[arg(long)]
+    pub json: bool,
+}

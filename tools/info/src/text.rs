@@ -1,0 +1,78 @@
+//! A NIC in words.
+
+use std::fmt;
+
+use crate::about::{About, Link};
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut line = |label: &str, value: fmt::Arguments<'_>| writeln!(f, "{label:<13}{value}");
+        let (dma, irq) = (&self.classes.dma, &self.interrupts);
+        line("device", format_args!("{}", self.device))?;
+        line("driver", format_args!("{} (ids {}, subsystem {})", self.driver, self.ids, self.subsystem_ids))?;
+        line("mac", format_args!("{}", self.mac))?;
+        line("link", format_args!("{}", self.link))?;
+        line("mtu", format_args!("{}", self.mtu))?;
+        line("rings", format_args!("transmit {} frames, receive {} buffers", self.rings.tx, self.rings.rx))?;
+        line("segments", format_args!("{} a frame", self.max_segments))?;
+        line("offloads", format_args!("{}", Words(self.offloads)))?;
+        line(
+            "interrupts",
+            format_args!(
+                "{}; vectors: INTx {}, MSI {}, MSI-X {}",
+                if irq.used { "used" } else { "not used" },
+                irq.intx,
+                irq.msi,
+                irq.msix
+            ),
+        )?;
+        line(
+            "class dma",
+            format_args!(
+                "{}; {} message bytes a frame, {} a transfer, {} segments a descriptor",
+                if dma.available { "available" } else { "not available" },
+                dma.native_mtu,
+                dma.max_transfer_size,
+                dma.max_segments
+            ),
+        )?;
+        line(
+            "",
+            format_args!(
+                "{} VIs, {} descriptors a queue, {} entries a completion queue, {} regions",
+                dma.max_vis, dma.max_depth, dma.max_cq_entries, dma.max_regions
+            ),
+        )?;
+        line("class pio", format_args!("{}", self.classes.pio))?;
+        for (n, [first, last]) in self.iova.ranges.iter().enumerate() {
+            line(if n == 0 { "iova" } else { "" }, format_args!("{first} to {last}"))?;
+        }
+        match self.iova.max_mappings {
+            Some(most) => write!(f, "{:<13}{most}, of pages of {} bytes", "mappings", self.iova.page_size),
+            None => write!(f, "{:<13}no limit, of pages of {} bytes", "mappings", self.iova.page_size),
+        }
+    }
+}
+
+/// A list that may be empty.
+struct Words(&'static [&'static str]);
+
+impl fmt::Display for Words {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("none") } else { f.write_str(&self.0.join(", ")) }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.up { "up" } else { "down" })?;
+        if let Some(speed) = self.speed_mbps {
+            write!(f, ", {speed} Mb/s")?;
+        }
+        match self.full_duplex {
+            Some(true) => f.write_str(", full duplex"),
+            Some(false) => f.write_str(", half duplex"),
+            None => Ok(()),
+        }
+    }
+}
