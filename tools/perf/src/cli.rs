@@ -7,6 +7,10 @@ use uvia_tools::{Failure, NicArgs};
 
 use crate::load::LoadArgs;
 
+const UDP_PAIR: &str = "\
+With --pair, A and B are PCI addresses or interface names. The kernel's interfaces are moved into two network
+namespaces of their own for the test (as root), and given back at its end.";
+
 const EXAMPLES: &str = "\
 Examples:
   Latency of 64-byte messages, both ends in one process on two NICs:
@@ -57,8 +61,10 @@ pub enum RawTest {
 #[derive(Debug, Subcommand)]
 pub enum UdpTest {
     /// Latency of datagrams
+    #[command(after_help = UDP_PAIR)]
     Lat(UdpArgs),
     /// Bandwidth of datagrams, as fast as they can be sent, with the loss reported
+    #[command(after_help = UDP_PAIR)]
     Bw(UdpArgs),
 }
 
@@ -190,8 +196,6 @@ pub struct RawArgs {
 
 #[derive(Debug, Args)]
 pub struct UdpArgs {
-    /// With --pair, A and B are PCI addresses or interface names; the interfaces are moved into two network
-    /// namespaces of their own for the test (as root), and given back
     #[command(flatten)]
     pub ends: Where,
 

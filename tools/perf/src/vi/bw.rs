@@ -10,7 +10,7 @@ use uvia::{Descriptor, RemoteMemory, ViState, WorkQueue};
 use uvia_tools::Failure;
 
 use super::order::Order;
-use super::side::{CREDITS, Idling, SPARE, Side};
+use super::side::{CREDITS, Idle, Idling, SPARE, Side};
 use crate::cli::Op;
 use crate::report::Bandwidth;
 
@@ -23,7 +23,7 @@ const CONTROL: usize = SPARE / 2;
 pub struct Source {
     side: Side,
     op: Op,
-    idle: Vec<Box<Descriptor>>,
+    idle: Idle,
     finish: Option<Box<Descriptor>>,
     credits: u64,
     left: u64,
@@ -144,7 +144,7 @@ pub struct Sink {
     op: Op,
     window: u64,
     /// Descriptors for credits and the answer.
-    control: Vec<Box<Descriptor>>,
+    control: Idle,
     /// Messages of this run.
     received: u64,
     /// Receives posted again of which the other end does not know.

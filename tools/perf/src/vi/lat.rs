@@ -6,7 +6,7 @@ use uvia::{Descriptor, MemoryRegion, Nic, RemoteMemory, WorkQueue};
 use uvia_tools::Failure;
 
 use super::order::Order;
-use super::side::{Idling, Side};
+use super::side::{Idle, Idling, Side};
 use crate::report::Latency;
 
 /// Sends under way before the first must have completed: a completion may come a little after the answer.
@@ -39,7 +39,7 @@ fn drive(other: Option<&Nic>, idling: &Idling, stride: u32) -> Result<(), Failur
 pub struct Messages {
     side: Side,
     size: usize,
-    idle: Vec<Box<Descriptor>>,
+    idle: Idle,
     /// Polls of this end between those of a sender that has more frames to send.
     stride: u32,
 }
@@ -114,7 +114,7 @@ pub struct Writes {
     size: usize,
     source: MemoryRegion,
     target: MemoryRegion,
-    idle: Vec<Box<Descriptor>>,
+    idle: Idle,
     sent: u8,
     received: u8,
     stride: u32,

@@ -115,8 +115,8 @@ fn open_own(args: &NicArgs) -> Result<Nic, Failure> {
 }
 
 /// The two ends of a pair need names of their own, if only so that neither takes a query for the other's.
-fn open(device: &str, suffix: &str, args: &NicArgs) -> Result<Nic, Failure> {
-    open_as(device, Some(suffix.to_owned()), args)
+fn open(device: &str, name: &str, args: &NicArgs) -> Result<Nic, Failure> {
+    open_as(device, Some(name.to_owned()), args)
 }
 
 fn open_as(device: &str, name: Option<String>, args: &NicArgs) -> Result<Nic, Failure> {
@@ -131,4 +131,91 @@ fn open_as(device: &str, name: Option<String>, args: &NicArgs) -> Result<Nic, Fa
 
 fn ready(nic: &Nic, timeout: Duration) -> Result<(), Failure> {
     Ok(nic.wait_ready(timeout)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Class;
+    use uvia_tests::{Faults, memory_pair_with};
+
+    const PATIENCE: Duration = Duration::from_secs(10);
+
+    fn nics(loss: u32) -> (Nic, Nic) {
+        let (a, b, domain) = memory_pair_with(Faults { loss, duplicates: loss, seed: 7 });
+        let options = |name: &str| NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
+        let a = Nic::with_adapter(a, domain.clone(), options("a")).unwrap();
+        let b = Nic::with_adapter(b, domain, options("b")).unwrap();
+        (a, b)
+    }
+
+    /// Every test, for a message within a frame and one over many.
+    fn orders(iterations: u64) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for test in [Test::Latency, Test::Bandwidth] {
+            for op in [Op::Send, Op::Write] {
+                for size in [1, 64, 20_000] {
+                    orders.push(Order {
+                        test,
+                        op,
+                        class: Class::Dma,
+                        more: true,
+                        window: 8,
+                        size,
+                        warmup: 10,
+                        iterations,
+                        target: order::NOWHERE,
+                    });
+                }
+            }
+        }
+        orders
+    }
+
+    #[test]
+    fn a_pair_runs_every_test_also_over_a_wire_that_loses_frames() {
+        for loss in [0, 10] {
+            let (a, b) = nics(loss);
+            for order in orders(200) {
+                if let Err(e) = pair::run(&a, &b, &order, PATIENCE) {
+                    panic!("{order:?} with loss {loss}: {e:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn two_hosts_run_every_test_and_the_listening_end_ends_with_the_last() {
+        let (a, b) = nics(0);
+        let host = b.properties().mac;
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || connect::listen(&b, false, PATIENCE));
+            // Nobody waits there until the other thread has come so far.
+            std::thread::sleep(Duration::from_millis(200));
+            let orders = orders(100);
+            let count = orders.len();
+            for (n, order) in orders.into_iter().enumerate() {
+                let order = Order { more: n + 1 < count, ..order };
+                if let Err(e) = connect::ask(&a, host, &order, PATIENCE) {
+                    panic!("{order:?}: {e:?}");
+                }
+            }
+            server.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_class_that_is_not_there_is_an_error() {
+        let (a, b) = nics(0);
+        let order = Order { class: Class::Pio, ..orders(1)[0] };
+        assert!(matches!(pair::run(&a, &b, &order, PATIENCE), Err(Failure::Failed(_))));
+    }
+
+    #[test]
+    fn an_end_that_is_not_there_is_an_error() {
+        let (a, b) = nics(0);
+        let host = b.properties().mac;
+        let outcome = connect::ask(&a, host, &orders(1)[0], Duration::from_millis(300));
+        assert!(matches!(outcome, Err(Failure::Failed(_))));
+    }
 }

@@ -10,6 +10,10 @@ use uvia_tools::Failure;
 
 use crate::cli::Class;
 
+/// Descriptors that are not posted.
+#[expect(clippy::vec_box, reason = "posting takes a box: unboxed here, every message would allocate one")]
+pub type Idle = Vec<Box<Descriptor>>;
+
 /// An interface and what it needs, not connected yet.
 pub struct Side {
     pub nic: Nic,
