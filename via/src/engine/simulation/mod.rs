@@ -4,5 +4,6 @@
 mod adapter;
 mod faults;
 mod rng;
+mod scenarios;
 mod stream;
 mod world;
