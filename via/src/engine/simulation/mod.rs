@@ -3,6 +3,7 @@
 
 mod adapter;
 mod faults;
+mod fuzz;
 mod rng;
 mod scenarios;
 mod stream;
