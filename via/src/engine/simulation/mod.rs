@@ -6,5 +6,6 @@ mod faults;
 mod fuzz;
 mod rng;
 mod scenarios;
+mod steady;
 mod stream;
 mod world;
