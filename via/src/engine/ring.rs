@@ -3,7 +3,8 @@
 /// Entries are numbered in the order in which they come, from 0 on, wrapping. It grows only when more are put
 /// in than it was made for.
 pub(super) struct Ring<T> {
-    slots: Vec<Option<T>>,
+    slots: Box<[Option<T>]>,
+    mask: u32,
     head: u32,
     tail: u32,
 }
@@ -13,12 +14,13 @@ impl<T> Ring<T> {
     pub(super) fn new(depth: usize) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(depth.max(1).next_power_of_two(), || None);
-        Self { slots, head: 0, tail: 0 }
+        let mask = slots.len() as u32 - 1;
+        Self { slots: slots.into_boxed_slice(), mask, head: 0, tail: 0 }
     }
 
     #[inline]
     fn index(&self, number: u32) -> usize {
-        number as usize & (self.slots.len() - 1)
+        (number & self.mask) as usize
     }
 
     /// The number of the entry that comes out next.
@@ -40,7 +42,7 @@ impl<T> Ring<T> {
 
     #[inline]
     pub(super) fn push(&mut self, entry: T) {
-        if self.tail.wrapping_sub(self.head) as usize == self.slots.len() {
+        if self.tail.wrapping_sub(self.head) > self.mask {
             self.grow();
         }
         let index = self.index(self.tail);
