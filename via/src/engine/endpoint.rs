@@ -176,7 +176,7 @@ impl Endpoint {
     }
 
     /// Gives back what is done with, in order.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_sends<O: Output + ?Sized>(&mut self, out: &mut O) {
         while let Some(work) = self.sends.front() {
             match work.stage {

@@ -760,7 +760,7 @@ impl Engine {
 
 impl Endpoint {
     /// Sends what may be sent now, or takes its place among those who wait.
-    #[inline]
+    #[inline(always)]
     pub(super) fn proceed<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
         if !self.has_work() {
             return;

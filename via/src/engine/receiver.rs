@@ -160,7 +160,7 @@ impl Receiver {
 impl Endpoint {
     /// Takes a data frame for the case that counts: next in order, nothing beside the fixed header, the whole of
     /// a message, for a receive of one segment. False when it is another case: nothing was done then.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_simple<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,

@@ -191,7 +191,7 @@ impl Sender {
     }
 
     /// Takes an acknowledgement on a frame that names no gap. Answers whether it is news.
-    #[inline]
+    #[inline(always)]
     pub(super) fn acknowledge_all(&mut self, ack: u32, now: Time, tuning: &Tuning) -> bool {
         let advance = ack.wrapping_sub(self.una);
         if advance == 0 || advance > self.outstanding() {
@@ -220,7 +220,7 @@ impl Sender {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, frames: u32, now: Time, tuning: &Tuning) {
         if self.measuring && self.measured.wrapping_sub(self.una) < frames {
             self.measuring = false;
@@ -290,7 +290,7 @@ impl Sender {
 
 impl Endpoint {
     /// Whether something can be sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_work(&self) -> bool {
         self.receiver.owes_now()
             || self.sender.lost != 0
@@ -319,7 +319,7 @@ impl Endpoint {
     }
 
     /// Whether the next frame may go out at once and needs nothing beside the fixed header.
-    #[inline]
+    #[inline(always)]
     fn is_clear(&self, core: &Core) -> bool {
         let sender = &self.sender;
         !core.full
@@ -332,7 +332,7 @@ impl Endpoint {
     }
 
     /// [`Endpoint::post`] for the case that counts: one segment that fits a frame, which may be sent now.
-    #[inline]
+    #[inline(always)]
     fn post_simple<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
@@ -427,7 +427,7 @@ impl Endpoint {
     }
 
     /// Sends what may be sent: `budget` frames at most, the rest has to wait for the next turn.
-    #[inline]
+    #[inline(never)]
     pub(super) fn pump<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, budget: u32, out: &mut O) {
         let mut left = budget;
         while left != 0 {
