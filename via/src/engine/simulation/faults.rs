@@ -12,7 +12,7 @@ use crate::{ConnectionLoss, ReliabilityLevel, ViAttributes, ViState};
 const SECOND: u64 = 1_000_000_000;
 
 /// Messages of one seed, both ways, all connections.
-const MESSAGES: u64 = 2_000;
+const MESSAGES: u64 = 4_000;
 
 fn run(seed: u64) {
     let mut rng = Rng(seed);
@@ -94,7 +94,7 @@ fn run(seed: u64) {
     let mut steps = 0u64;
     while !streams.iter().all(Stream::is_done) {
         steps += 1;
-        if steps % 1_000_000 == 0 && std::env::var("UVIA_SEED").is_ok() {
+        if steps.is_multiple_of(1_000_000) && std::env::var("UVIA_SEED").is_ok() {
             let states: Vec<_> = streams.iter().map(Stream::messages).collect();
             let offered: Vec<_> = world.hosts.iter().map(|h| h.port.offered).collect();
             eprintln!("{} us, {states:?}, {offered:?} {:?} {:?}", world.now / 1000, world.faults, behaviour);
