@@ -85,7 +85,7 @@ impl Default for Tuning {
             ack_every: 16,
             rto_min: 5_000_000,
             rto_initial: 50_000_000,
-            rto_max: 500_000_000,
+            rto_max: 200_000_000,
             peer_timeout: 5_000_000_000,
             keep_alive: 1_000_000_000,
             window: 64,

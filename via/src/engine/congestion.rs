@@ -63,11 +63,13 @@ pub(super) struct Timeout {
     variation: u64,
     base: u64,
     backoff: u32,
+    /// How often it ran out in all.
+    expired: u32,
 }
 
 impl Timeout {
     pub(super) fn new(tuning: &Tuning) -> Self {
-        Self { smoothed: 0, variation: 0, base: tuning.rto_initial, backoff: 0 }
+        Self { smoothed: 0, variation: 0, base: tuning.rto_initial, backoff: 0, expired: 0 }
     }
 
     /// A round trip was measured on a frame that was sent once.
@@ -93,6 +95,7 @@ impl Timeout {
     /// It ran out.
     pub(super) fn expired(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
+        self.expired = self.expired.wrapping_add(1);
     }
 
     /// How often it ran out since the last progress.
@@ -103,6 +106,11 @@ impl Timeout {
     /// When it runs out, counted from `from`.
     #[inline]
     pub(super) fn at(&self, from: Time, tuning: &Tuning) -> Time {
-        from.after((self.base << self.backoff).min(tuning.rto_max))
+        if self.backoff == 0 {
+            return from.after(self.base);
+        }
+        let wait = (self.base << self.backoff).min(tuning.rto_max);
+        // Up to a quarter less, differently each time: whatever fails in a rhythm is not to be met in step.
+        from.after(wait - wait / 64 * (u64::from(self.expired) * 7 % 16))
     }
 }

@@ -41,7 +41,7 @@ fn run(seed: u64) {
     if which == 6 {
         // Dead for up to a second at a time, as a guest that stalls.
         faults.dead_for = rng.below(SECOND / 2);
-        faults.dead_every = SECOND / 10 + faults.dead_for;
+        faults.dead_every = SECOND / 20 + 2 * faults.dead_for;
     }
     if rng.chance(300_000) {
         tuning.integrity = true;

@@ -3,6 +3,9 @@
 
 mod adapter;
 mod faults;
+mod fuzz;
 mod rng;
+mod scenarios;
+mod steady;
 mod stream;
 mod world;
