@@ -554,7 +554,10 @@ impl Engine {
                 continue;
             };
             endpoint.queued = false;
-            endpoint.proceed(core, now, out);
+            // What it waited with may be gone with its connection; what was posted since is only to be flushed.
+            if endpoint.state == ViState::Connected {
+                endpoint.proceed(core, now, out);
+            }
         }
     }
 
