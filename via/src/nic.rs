@@ -130,7 +130,7 @@ impl Nic {
         };
         let hosts = Hosts::load(options.hosts.as_deref())?;
         let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(adapter, domain, id, &name, options.clock, options.integrity)?;
+        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
         for (name, mac) in hosts.iter() {
             provider.add_host(name, mac)?;
         }

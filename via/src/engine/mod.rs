@@ -94,18 +94,22 @@ impl Engine {
         &mut self.core.regions
     }
 
-    /// What it was made with.
-    pub fn config(&self) -> &EngineConfig {
-        &self.core.config
+    /// The levels offered. They are the same here: a frame is acknowledged after its bytes are in their place.
+    pub const RELIABILITY_LEVELS: &'static [ReliabilityLevel] =
+        &[ReliabilityLevel::ReliableDelivery, ReliabilityLevel::ReliableReception];
+
+    /// Bytes of a message without immediate data that fit into one frame.
+    pub fn native_mtu(&self) -> usize {
+        let check = if self.core.config.tuning.integrity { data::extension_bytes(data::CRC) } else { 0 };
+        self.core.config.mtu - (FIXED - wire::ETHERNET) - check
     }
 
-    /// Creates an interface. Levels offered: reliable delivery and reliable reception, which are the same here:
-    /// a frame is acknowledged after its bytes are in their place.
+    /// Creates an interface.
     ///
     /// # Errors
     /// [`Error::ReliabilityLevel`] for a level that is not offered, [`Error::Resource`], [`Error::Parameter`].
     pub fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
-        if attributes.reliability == ReliabilityLevel::Unreliable {
+        if !Self::RELIABILITY_LEVELS.contains(&attributes.reliability) {
             return Err(Error::ReliabilityLevel(attributes.reliability));
         }
         if attributes.class != EndpointClass::Dma {
@@ -182,7 +186,8 @@ impl Engine {
     }
 
     /// Why its connection was lost, in state Error.
-    pub fn loss(&self, vi: ViId) -> Option<ConnectionLoss> {
+    #[cfg(test)]
+    fn loss(&self, vi: ViId) -> Option<ConnectionLoss> {
         self.look(vi).and_then(|endpoint| endpoint.loss)
     }
 
@@ -568,7 +573,10 @@ impl Engine {
                 continue;
             };
             endpoint.queued = false;
-            endpoint.proceed(core, now, out);
+            // What it waited with may be gone with its connection; what was posted since is only to be flushed.
+            if endpoint.state == ViState::Connected {
+                endpoint.proceed(core, now, out);
+            }
         }
     }
 
@@ -589,7 +597,13 @@ impl Engine {
     /// Whether all that was kept for later is let go of.
     #[cfg(test)]
     fn holds_nothing(&self) -> bool {
-        self.core.held.is_unused() && self.core.connections == 0 && self.core.farewells.is_empty()
+        let endpoints = self.vis.iter().filter_map(|slot| slot.endpoint.as_deref());
+        self.core.held.is_unused()
+            && self.core.connections == 0
+            && self.core.farewells.is_empty()
+            && endpoints
+                .into_iter()
+                .all(|e| e.sender.is_idle() && e.receives.is_empty() && e.sends.is_empty())
     }
 
     /// Waits for requests to a discriminator.

@@ -6,9 +6,12 @@
 
 mod adapter;
 mod faults;
+mod flips;
 mod fuzz;
+mod pair;
 mod rng;
 mod scenarios;
 mod steady;
 mod stream;
+mod turns;
 mod world;

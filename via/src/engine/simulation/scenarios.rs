@@ -1,92 +1,14 @@
 //! Single events, on a wire that is good but for what the scenario does to it.
 
 use super::adapter::Behaviour;
+use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::{Faults, TAG, World, config, mac};
 use crate::engine::{ConnectFailure, Engine, Event, MAX_LISTENERS, MAX_VIS, Tuning};
 use crate::wire::data;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
-    ProtectionTag, ReliabilityLevel, RemoteMemory, Status, ViAttributes, ViId, ViState, WorkQueue,
+    ConnectionLoss, Descriptor, Error, MemoryAttributes, MemoryHandle, NetAddress, ProtectionTag,
+    ReliabilityLevel, RemoteMemory, Status, ViId, ViState, WorkQueue,
 };
-
-const MILLI: u64 = 1_000_000;
-const SECOND: u64 = 1_000_000_000;
-
-fn attributes() -> ViAttributes {
-    ViAttributes::new(TAG)
-}
-
-/// Two hosts, connected; each with a region.
-struct Pair {
-    world: World,
-    vi: [ViId; 2],
-    region: [MemoryRegion; 2],
-}
-
-const REGION: usize = 64 << 10;
-
-impl Pair {
-    fn new() -> Self {
-        Self::with(World::good(Tuning::default()))
-    }
-
-    fn with(mut world: World) -> Self {
-        let (client, server) = world.connect(0, 1, &attributes());
-        let domain = world.domain.clone();
-        let region = [0, 1].map(|host| world.hosts[host].region(&domain, REGION));
-        Self { world, vi: [client, server], region }
-    }
-
-    fn send(&mut self, host: usize, descriptor: Box<Descriptor>) {
-        let (now, engine, port) = self.world.at(host);
-        engine.post_send(now, self.vi[host], descriptor, port);
-    }
-
-    fn post_receive(&mut self, host: usize, range: std::ops::Range<usize>) {
-        let descriptor = Descriptor::new(vec![self.region[host].segment(range).unwrap()]);
-        let (now, engine, port) = self.world.at(host);
-        engine.post_receive(now, self.vi[host], descriptor, port);
-    }
-
-    fn message(&self, host: usize, range: std::ops::Range<usize>) -> Box<Descriptor> {
-        Descriptor::new(vec![self.region[host].segment(range).unwrap()])
-    }
-
-    fn completion(&mut self, host: usize) -> Option<Completion> {
-        self.world.hosts[host].port.completions.pop_front()
-    }
-
-    /// The next completion of a host, which has to come soon.
-    fn wait(&mut self, host: usize) -> Completion {
-        let there = self.world.until(10 * SECOND, |world| !world.hosts[host].port.completions.is_empty());
-        assert!(there, "host {host} completed nothing");
-        self.completion(host).unwrap()
-    }
-
-    fn state(&self, host: usize) -> ViState {
-        self.world.hosts[host].engine.state(self.vi[host]).unwrap()
-    }
-
-    fn loss(&self, host: usize) -> Option<ConnectionLoss> {
-        self.world.hosts[host].engine.loss(self.vi[host])
-    }
-
-    fn disconnect(&mut self, host: usize) {
-        let (now, engine, port) = self.world.at(host);
-        engine.disconnect(now, self.vi[host], port).unwrap();
-    }
-
-    /// Both ends are broken, for these reasons, and said so once.
-    fn broken(&mut self, here: ConnectionLoss, there: ConnectionLoss) {
-        self.world.run(50 * MILLI);
-        for (host, loss) in [(0, here), (1, there)] {
-            assert_eq!(self.state(host), ViState::Error);
-            assert_eq!(self.loss(host), Some(loss));
-            assert_eq!(self.world.event(host), Some(Event::Broken { vi: self.vi[host], loss }));
-            assert_eq!(self.world.event(host), None);
-        }
-    }
-}
 
 fn kinds(world: &World, kind: u8) -> usize {
     world.trace.as_ref().unwrap().iter().filter(|frame| frame[15] == kind).count()

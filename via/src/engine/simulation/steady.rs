@@ -62,7 +62,10 @@ struct Direct {
     lengths: [usize; SLOTS],
     head: usize,
     tail: usize,
+    // Posted by the box: what is kept is the box.
+    #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
+    #[expect(clippy::vec_box)]
     receives: Vec<Box<Descriptor>>,
 }
 
