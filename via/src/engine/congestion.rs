@@ -30,6 +30,7 @@ impl Window {
         }
     }
 
+    #[cold]
     fn grow(&mut self, frames: u32) {
         if self.size < self.threshold {
             self.size = (self.size + frames).min(self.threshold);
@@ -72,8 +73,14 @@ impl Timeout {
         Self { smoothed: 0, variation: 0, base: tuning.rto_initial, backoff: 0, expired: 0 }
     }
 
-    /// A round trip was measured on a frame that was sent once.
+    /// Whether nothing was measured yet.
     #[inline]
+    pub(super) fn is_unmeasured(&self) -> bool {
+        self.smoothed == 0
+    }
+
+    /// A round trip was measured on a frame that was sent once.
+    #[cold]
     pub(super) fn measured(&mut self, round_trip: u64, tuning: &Tuning) {
         if self.smoothed == 0 {
             self.smoothed = round_trip.max(1);

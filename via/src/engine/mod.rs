@@ -257,10 +257,29 @@ impl Engine {
             Some(Slot { endpoint: Some(endpoint), .. }) if endpoint.identity == fixed.identity => endpoint,
             _ => return self.stale(now, head, fixed.identity, out),
         };
+        if kind == data::DATA && endpoint.take_simple(&mut self.core, now, &fixed, frame, out) {
+            return;
+        }
+        self.receive_any(now, kind, &fixed, frame, out);
+    }
+
+    /// Takes a frame of a connection: all that [`Endpoint::take_simple`] does not.
+    #[inline(never)]
+    fn receive_any<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        kind: u8,
+        fixed: &Fixed,
+        frame: &RxFrame<'_>,
+        out: &mut O,
+    ) {
+        let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize) else {
+            return;
+        };
         if endpoint.state != ViState::Connected || !fixed.is_sound(kind, frame.len()) {
             return;
         }
-        if endpoint.integrity && !data::verify(&fixed, frame) {
+        if endpoint.integrity && !data::verify(fixed, frame) {
             return;
         }
         let core = &mut self.core;
@@ -282,7 +301,7 @@ impl Engine {
             endpoint.complete_sends(out);
         }
         if kind == data::DATA {
-            if let Err(refusal) = endpoint.take_frame(core, now, &fixed, &extensions, frame, out) {
+            if let Err(refusal) = endpoint.take_frame(core, now, fixed, &extensions, frame, out) {
                 return endpoint.refuse(core, now, refusal, out);
             }
         } else if fixed.flags & data::NOW != 0 {
@@ -761,7 +780,7 @@ impl Engine {
 
 impl Endpoint {
     /// Sends what may be sent now, or takes its place among those who wait.
-    #[inline]
+    #[inline(always)]
     pub(super) fn proceed<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
         if !self.has_work() {
             return;
