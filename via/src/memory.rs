@@ -158,7 +158,7 @@ impl MemoryRegion {
     }
 
     /// Puts `len` bytes of a frame at `offset`; false, and nothing written, when either range is out of bounds.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn place(&self, offset: usize, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
         if offset > self.len() || self.len() - offset < len {

@@ -1,11 +1,12 @@
 //! The NIC object: what programs open, and where the locks are.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
+use parking_lot::{Mutex, MutexGuard};
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 
@@ -130,7 +131,7 @@ impl Nic {
         };
         let hosts = Hosts::load(options.hosts.as_deref())?;
         let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(adapter, domain, id, &name, options.clock, options.integrity)?;
+        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
         for (name, mac) in hosts.iter() {
             provider.add_host(name, mac)?;
         }
@@ -376,17 +377,12 @@ impl Promised {
 impl Shared {
     /// The provider, waiting for whoever holds it. Control path only.
     pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        // A panic under the lock is a bug that was reported; the state is as good as any that a broken device
-        // leaves, and closing must still be possible.
-        self.core.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.core.lock()
     }
 
+    #[inline]
     fn try_core(&self) -> Option<MutexGuard<'_, Core>> {
-        match self.core.try_lock() {
-            Ok(core) => Some(core),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.core.try_lock()
     }
 
     pub(crate) fn properties(&self) -> &NicProperties {
@@ -456,12 +452,13 @@ impl Shared {
 
     #[inline]
     fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
-        let earlier = self.drain_posts(core);
-        let outcome = core.provider.post(vi, queue, descriptor, &mut core.sinks);
-        if earlier.is_err() || outcome.is_err() {
-            // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is
-            // next polled.
-            fault_at_post(earlier.and(outcome));
+        // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is next
+        // polled.
+        if let Err(e) = self.drain_posts(core) {
+            fault_at_post(&e);
+        }
+        if let Err(e) = core.provider.post(vi, queue, descriptor, &mut core.sinks) {
+            fault_at_post(&e);
         }
     }
 
@@ -518,7 +515,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        let core = self.core.get_mut().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let core = self.core.get_mut();
         core.provider.close(&mut core.sinks);
     }
 }
@@ -538,8 +535,6 @@ fn queue_full(depth: usize, descriptor: Box<Descriptor>) -> PostError {
 }
 
 #[cold]
-fn fault_at_post(outcome: Result<()>) {
-    if let Err(e) = outcome {
-        tracing::warn!("posting: {e}");
-    }
+fn fault_at_post(e: &Error) {
+    tracing::warn!("posting: {e}");
 }

@@ -12,6 +12,11 @@ pub(crate) struct RingKey {
     generation: u32,
 }
 
+impl RingKey {
+    /// Of no ring.
+    pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
+}
+
 #[derive(Default)]
 pub(crate) struct Rings {
     slots: Vec<Slot>,

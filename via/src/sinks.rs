@@ -8,29 +8,47 @@ use crate::{Completion, ConnectionLoss, Error, MacAddress, Peer, Result, ViId, W
 
 /// Completions go to their rings at once; events wait here for whoever asked.
 pub(crate) struct Sinks {
-    /// By slot of the interface.
+    /// By slot of the interface: where its completions go.
+    routes: Box<[Route]>,
+    /// By slot of the interface: what else is known of it.
     vis: Vec<Option<ViSinks>>,
     pub(crate) rings: Rings,
     names: HashMap<String, Option<MacAddress>>,
 }
 
-struct ViSinks {
+/// Read for every completion, so it is small.
+#[derive(Clone, Copy)]
+struct Route {
     id: ViId,
     send: RingKey,
     receive: RingKey,
+}
+
+struct ViSinks {
+    id: ViId,
     outcome: Option<Result<Peer>>,
     loss: Option<ConnectionLoss>,
 }
 
 impl Sinks {
     pub(crate) fn new(slots: usize) -> Self {
-        Self { vis: (0..slots).map(|_| None).collect(), rings: Rings::default(), names: HashMap::new() }
+        let nobody = ViId { slot: u32::MAX, generation: 0 };
+        let nowhere = Route { id: nobody, send: RingKey::NONE, receive: RingKey::NONE };
+        Self {
+            routes: vec![nowhere; slots].into(),
+            vis: (0..slots).map(|_| None).collect(),
+            rings: Rings::default(),
+            names: HashMap::new(),
+        }
     }
 
     /// The entry stays after the interface is gone, for completions that come late, until the slot is used again.
     pub(crate) fn open(&mut self, id: ViId, send: RingKey, receive: RingKey) {
-        if let Some(slot) = self.vis.get_mut(id.slot as usize) {
-            *slot = Some(ViSinks { id, send, receive, outcome: None, loss: None });
+        if let (Some(slot), Some(route)) =
+            (self.vis.get_mut(id.slot as usize), self.routes.get_mut(id.slot as usize))
+        {
+            *route = Route { id, send, receive };
+            *slot = Some(ViSinks { id, outcome: None, loss: None });
         }
     }
 
@@ -68,11 +86,11 @@ impl Sinks {
     #[inline]
     pub(crate) fn complete(&mut self, completion: Completion) {
         let vi = completion.vi;
-        match self.vis.get(vi.slot as usize) {
-            Some(Some(sinks)) if sinks.id == vi => {
+        match self.routes.get(vi.slot as usize) {
+            Some(route) if route.id == vi => {
                 let ring = match completion.queue {
-                    WorkQueue::Send => sinks.send,
-                    WorkQueue::Receive => sinks.receive,
+                    WorkQueue::Send => route.send,
+                    WorkQueue::Receive => route.receive,
                 };
                 self.rings.push(ring, completion);
             }

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 
 use super::failed;
 
@@ -23,8 +24,11 @@ pub fn late() -> io::Result<()> {
     }
     mount("devpts", "/dev/pts", "")?;
     mount("tmpfs", "/dev/shm", "mode=1777")?;
-    mount("tmpfs", "/tmp", "mode=1777")?;
-    mount("tmpfs", "/run", "mode=755")?;
+    // Memory already, as all of the guest's root is: a mount would hide what was carried there.
+    for (dir, mode) in [("/tmp", 0o1777), ("/run", 0o755)] {
+        fs::create_dir_all(dir).map_err(|error| failed(dir, error))?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(|error| failed(dir, error))?;
+    }
     // A kernel without hugepages is good enough for those who do not ask for any.
     let _ = mount("hugetlbfs", "/dev/hugepages", "");
     for (link, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {

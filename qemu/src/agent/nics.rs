@@ -73,6 +73,8 @@ impl Nic {
     pub fn detach(&self) -> io::Result<String> {
         modules::load_set(&self.module)?;
         self.write(self.dir().join("driver_override"), "\n")?;
+        // A program in the guest may want to attach it later, and the guest has no modprobe that finds them.
+        modules::load_set(crate::image::VFIO)?;
         if self.driver().as_deref() == Some(VFIO_PCI) {
             self.write(self.dir().join("driver/unbind"), &self.address)?;
         }

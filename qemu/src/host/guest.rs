@@ -29,6 +29,8 @@ const PUT_CHUNK: usize = 1 << 20;
 /// The connection to a guest's agent, shared by all that talk to it.
 pub(crate) struct Link {
     guest: usize,
+    /// Several guests are waited for one after another, so each counts from its own start.
+    started: Instant,
     to: Mutex<UnixStream>,
     state: Mutex<State>,
     changed: Condvar,
@@ -192,6 +194,7 @@ impl Guest {
         let from = control.try_clone().map_err(failed)?;
         let link = Arc::new(Link {
             guest,
+            started: Instant::now(),
             to: Mutex::new(control),
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -209,7 +212,6 @@ impl Guest {
 
     /// Waits until user space is up, or it is known that it will not be.
     pub(crate) fn wait_up(&self, deadline: Instant, limit: Duration) -> Result<Boot> {
-        let start = Instant::now();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let waiting = |state: &mut State| !state.dead && !state.hello;
@@ -232,7 +234,7 @@ impl Guest {
             }
             // By the processor's time first: a busy machine makes a boot long, but not costly.
             let used = self.link.qemu().as_ref().map(Qemu::processor_time).unwrap_or_default();
-            if used > HANG_PROCESSOR_TIME || start.elapsed() > HANG_TIME {
+            if used > HANG_PROCESSOR_TIME || self.link.started.elapsed() > HANG_TIME {
                 return Ok(Boot::Stuck(late));
             }
         }

@@ -32,12 +32,8 @@ pub struct EngineConfig {
     pub mac: MacAddress,
     /// The name that it answers to.
     pub name: String,
-    /// Unique in this process; protection tags carry it.
-    pub nic_id: u64,
     /// Longest payload of a frame, after the 14 bytes of Ethernet header.
     pub mtu: usize,
-    /// Frames that fit into the adapter's transmit ring.
-    pub tx_slots: usize,
     /// Receive buffers of the adapter: what the peers of all connections may have in flight together.
     pub rx_slots: usize,
     /// Gather entries that the adapter has for a frame's payload.
@@ -85,7 +81,7 @@ impl Default for Tuning {
             ack_every: 16,
             rto_min: 5_000_000,
             rto_initial: 50_000_000,
-            rto_max: 500_000_000,
+            rto_max: 200_000_000,
             peer_timeout: 5_000_000_000,
             keep_alive: 1_000_000_000,
             window: 64,

@@ -30,6 +30,7 @@ impl Window {
         }
     }
 
+    #[cold]
     fn grow(&mut self, frames: u32) {
         if self.size < self.threshold {
             self.size = (self.size + frames).min(self.threshold);
@@ -63,15 +64,23 @@ pub(super) struct Timeout {
     variation: u64,
     base: u64,
     backoff: u32,
+    /// How often it ran out in all.
+    expired: u32,
 }
 
 impl Timeout {
     pub(super) fn new(tuning: &Tuning) -> Self {
-        Self { smoothed: 0, variation: 0, base: tuning.rto_initial, backoff: 0 }
+        Self { smoothed: 0, variation: 0, base: tuning.rto_initial, backoff: 0, expired: 0 }
+    }
+
+    /// Whether nothing was measured yet.
+    #[inline]
+    pub(super) fn is_unmeasured(&self) -> bool {
+        self.smoothed == 0
     }
 
     /// A round trip was measured on a frame that was sent once.
-    #[inline]
+    #[cold]
     pub(super) fn measured(&mut self, round_trip: u64, tuning: &Tuning) {
         if self.smoothed == 0 {
             self.smoothed = round_trip.max(1);
@@ -93,6 +102,7 @@ impl Timeout {
     /// It ran out.
     pub(super) fn expired(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
+        self.expired = self.expired.wrapping_add(1);
     }
 
     /// How often it ran out since the last progress.
@@ -103,6 +113,11 @@ impl Timeout {
     /// When it runs out, counted from `from`.
     #[inline]
     pub(super) fn at(&self, from: Time, tuning: &Tuning) -> Time {
-        from.after((self.base << self.backoff).min(tuning.rto_max))
+        if self.backoff == 0 {
+            return from.after(self.base);
+        }
+        let wait = (self.base << self.backoff).min(tuning.rto_max);
+        // Up to a quarter less, differently each time: whatever fails in a rhythm is not to be met in step.
+        from.after(wait - wait / 64 * (u64::from(self.expired) * 7 % 16))
     }
 }

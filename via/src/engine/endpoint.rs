@@ -7,7 +7,7 @@ use super::handshake::Handshake;
 use super::receiver::Receiver;
 use super::ring::Ring;
 use super::sender::Sender;
-use super::{Event, FrameToken, Output, Time};
+use super::{Event, Output, Time};
 use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
 use crate::wire::data::{self, MAX_HEADER};
 use crate::{Completion, ConnectionLoss, Descriptor, Status, ViAttributes, ViId, ViState, WorkQueue};
@@ -46,6 +46,8 @@ pub(super) struct Endpoint {
     pub(super) state: ViState,
     /// It is in the list of those who wait for the adapter.
     pub(super) queued: bool,
+    /// Names it as the owner of a frame's payload; the work's number is added.
+    pub(super) token: u64,
     /// Frames carry the end-to-end check.
     pub(super) integrity: bool,
     /// Frames to us carry it; 0 when there is no connection.
@@ -79,6 +81,7 @@ impl Endpoint {
             id,
             state: ViState::Idle,
             queued: false,
+            token: u64::from(id.slot) << 48 | u64::from(id.generation & 0xffff) << 32,
             integrity: false,
             identity: 0,
             last_heard: Time(0),
@@ -103,14 +106,6 @@ impl Endpoint {
     /// Its place in the table of interfaces.
     pub(super) fn slot(&self) -> u16 {
         self.id.slot as u16
-    }
-
-    /// What is named as the owner of a frame's payload.
-    #[inline]
-    pub(super) fn token(&self, work: u32) -> FrameToken {
-        FrameToken(
-            u64::from(self.id.slot) << 48 | u64::from(self.id.generation & 0xffff) << 32 | u64::from(work),
-        )
     }
 
     /// Lets it have a turn in the next poll.
@@ -181,7 +176,7 @@ impl Endpoint {
     }
 
     /// Gives back what is done with, in order.
-    #[inline]
+    #[inline(always)]
     pub(super) fn complete_sends<O: Output + ?Sized>(&mut self, out: &mut O) {
         while let Some(work) = self.sends.front() {
             match work.stage {

@@ -94,18 +94,22 @@ impl Engine {
         &mut self.core.regions
     }
 
-    /// What it was made with.
-    pub fn config(&self) -> &EngineConfig {
-        &self.core.config
+    /// The levels offered. They are the same here: a frame is acknowledged after its bytes are in their place.
+    pub const RELIABILITY_LEVELS: &'static [ReliabilityLevel] =
+        &[ReliabilityLevel::ReliableDelivery, ReliabilityLevel::ReliableReception];
+
+    /// Bytes of a message without immediate data that fit into one frame.
+    pub fn native_mtu(&self) -> usize {
+        let check = if self.core.config.tuning.integrity { data::extension_bytes(data::CRC) } else { 0 };
+        self.core.config.mtu - (FIXED - wire::ETHERNET) - check
     }
 
-    /// Creates an interface. Levels offered: reliable delivery and reliable reception, which are the same here:
-    /// a frame is acknowledged after its bytes are in their place.
+    /// Creates an interface.
     ///
     /// # Errors
     /// [`Error::ReliabilityLevel`] for a level that is not offered, [`Error::Resource`], [`Error::Parameter`].
     pub fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
-        if attributes.reliability == ReliabilityLevel::Unreliable {
+        if !Self::RELIABILITY_LEVELS.contains(&attributes.reliability) {
             return Err(Error::ReliabilityLevel(attributes.reliability));
         }
         if attributes.class != EndpointClass::Dma {
@@ -182,7 +186,8 @@ impl Engine {
     }
 
     /// Why its connection was lost, in state Error.
-    pub fn loss(&self, vi: ViId) -> Option<ConnectionLoss> {
+    #[cfg(test)]
+    fn loss(&self, vi: ViId) -> Option<ConnectionLoss> {
         self.look(vi).and_then(|endpoint| endpoint.loss)
     }
 
@@ -252,10 +257,29 @@ impl Engine {
             Some(Slot { endpoint: Some(endpoint), .. }) if endpoint.identity == fixed.identity => endpoint,
             _ => return self.stale(now, head, fixed.identity, out),
         };
+        if kind == data::DATA && endpoint.take_simple(&mut self.core, now, &fixed, frame, out) {
+            return;
+        }
+        self.receive_any(now, kind, &fixed, frame, out);
+    }
+
+    /// Takes a frame of a connection: all that [`Endpoint::take_simple`] does not.
+    #[inline(never)]
+    fn receive_any<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        kind: u8,
+        fixed: &Fixed,
+        frame: &RxFrame<'_>,
+        out: &mut O,
+    ) {
+        let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize) else {
+            return;
+        };
         if endpoint.state != ViState::Connected || !fixed.is_sound(kind, frame.len()) {
             return;
         }
-        if endpoint.integrity && !data::verify(&fixed, frame) {
+        if endpoint.integrity && !data::verify(fixed, frame) {
             return;
         }
         let core = &mut self.core;
@@ -277,7 +301,7 @@ impl Engine {
             endpoint.complete_sends(out);
         }
         if kind == data::DATA {
-            if let Err(refusal) = endpoint.take_frame(core, now, &fixed, &extensions, frame, out) {
+            if let Err(refusal) = endpoint.take_frame(core, now, fixed, &extensions, frame, out) {
                 return endpoint.refuse(core, now, refusal, out);
             }
         } else if fixed.flags & data::NOW != 0 {
@@ -549,7 +573,10 @@ impl Engine {
                 continue;
             };
             endpoint.queued = false;
-            endpoint.proceed(core, now, out);
+            // What it waited with may be gone with its connection; what was posted since is only to be flushed.
+            if endpoint.state == ViState::Connected {
+                endpoint.proceed(core, now, out);
+            }
         }
     }
 
@@ -570,7 +597,13 @@ impl Engine {
     /// Whether all that was kept for later is let go of.
     #[cfg(test)]
     fn holds_nothing(&self) -> bool {
-        self.core.held.is_unused() && self.core.connections == 0 && self.core.farewells.is_empty()
+        let endpoints = self.vis.iter().filter_map(|slot| slot.endpoint.as_deref());
+        self.core.held.is_unused()
+            && self.core.connections == 0
+            && self.core.farewells.is_empty()
+            && endpoints
+                .into_iter()
+                .all(|e| e.sender.is_idle() && e.receives.is_empty() && e.sends.is_empty())
     }
 
     /// Waits for requests to a discriminator.
@@ -747,7 +780,7 @@ impl Engine {
 
 impl Endpoint {
     /// Sends what may be sent now, or takes its place among those who wait.
-    #[inline]
+    #[inline(always)]
     pub(super) fn proceed<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
         if !self.has_work() {
             return;

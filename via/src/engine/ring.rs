@@ -3,7 +3,8 @@
 /// Entries are numbered in the order in which they come, from 0 on, wrapping. It grows only when more are put
 /// in than it was made for.
 pub(super) struct Ring<T> {
-    slots: Vec<Option<T>>,
+    slots: Box<[Option<T>]>,
+    mask: u32,
     head: u32,
     tail: u32,
 }
@@ -13,53 +14,57 @@ impl<T> Ring<T> {
     pub(super) fn new(depth: usize) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(depth.max(1).next_power_of_two(), || None);
-        Self { slots, head: 0, tail: 0 }
+        let mask = slots.len() as u32 - 1;
+        Self { slots: slots.into_boxed_slice(), mask, head: 0, tail: 0 }
     }
 
-    #[inline]
+    #[inline(always)]
     fn index(&self, number: u32) -> usize {
-        number as usize & (self.slots.len() - 1)
+        (number & self.mask) as usize
     }
 
     /// The number of the entry that comes out next.
-    #[inline]
+    #[inline(always)]
     pub(super) fn head(&self) -> u32 {
         self.head
     }
 
     /// The number that the next entry will get.
-    #[inline]
+    #[inline(always)]
     pub(super) fn tail(&self) -> u32 {
         self.tail
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn push(&mut self, entry: T) {
-        if self.tail.wrapping_sub(self.head) as usize == self.slots.len() {
+        if self.tail.wrapping_sub(self.head) > self.mask {
             self.grow();
         }
         let index = self.index(self.tail);
-        self.slots[index] = Some(entry);
+        // The place is free: `None` there needs no drop.
+        let before = self.slots[index].replace(entry);
+        debug_assert!(before.is_none());
+        std::mem::forget(before);
         self.tail = self.tail.wrapping_add(1);
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn front(&self) -> Option<&T> {
         self.slots[self.index(self.head)].as_ref()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn front_mut(&mut self) -> Option<&mut T> {
         let index = self.index(self.head);
         self.slots[index].as_mut()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<T> {
         let index = self.index(self.head);
         let entry = self.slots[index].take()?;
@@ -67,17 +72,17 @@ impl<T> Ring<T> {
         Some(entry)
     }
 
-    #[inline]
+    #[inline(always)]
     fn holds(&self, number: u32) -> bool {
         number.wrapping_sub(self.head) < self.tail.wrapping_sub(self.head)
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get(&self, number: u32) -> Option<&T> {
         if self.holds(number) { self.slots[self.index(number)].as_ref() } else { None }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         if !self.holds(number) {
             return None;

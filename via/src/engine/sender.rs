@@ -13,6 +13,8 @@ use crate::{Operation, Segment};
 pub(super) const WINDOW: usize = 64;
 /// Gather entries that a frame's payload takes at most.
 const MAX_PARTS: usize = 16;
+/// The round trip is measured on one frame in so many, at most.
+const MEASURED: u32 = 8;
 /// Frames that must have arrived of those sent later, for one to be taken for lost.
 const REORDERING: u32 = 3;
 
@@ -188,8 +190,18 @@ impl Sender {
         self.measuring = false;
     }
 
+    /// Takes an acknowledgement on a frame that names no gap. Answers whether it is news.
+    #[inline(always)]
+    pub(super) fn acknowledge_all(&mut self, ack: u32, now: Time, tuning: &Tuning) -> bool {
+        let advance = ack.wrapping_sub(self.una);
+        if advance == 0 || advance > self.outstanding() {
+            return false;
+        }
+        self.advance(advance, now, tuning);
+        true
+    }
+
     /// Takes an acknowledgement. Answers whether it is news.
-    #[inline]
     pub(super) fn acknowledge(&mut self, ack: u32, sack: u64, now: Time, tuning: &Tuning) -> bool {
         let advance = ack.wrapping_sub(self.una);
         if advance == 0 && sack == 0 {
@@ -208,18 +220,14 @@ impl Sender {
         true
     }
 
-    #[inline]
+    #[inline(always)]
     fn advance(&mut self, frames: u32, now: Time, tuning: &Tuning) {
         if self.measuring && self.measured.wrapping_sub(self.una) < frames {
             self.measuring = false;
             self.timeout.measured(now.since(self.measured_from), tuning);
         }
         if self.sacked | self.lost != 0 {
-            for n in 0..frames {
-                self.saw(self.una.wrapping_add(n));
-            }
-            self.sacked = self.sacked.checked_shr(frames).unwrap_or(0);
-            self.lost = self.lost.checked_shr(frames).unwrap_or(0);
+            self.close_gaps(frames);
         }
         self.una = self.una.wrapping_add(frames);
         self.timeout.progress();
@@ -229,6 +237,16 @@ impl Sender {
             self.recovering = false;
         }
         self.window.acknowledged(frames);
+    }
+
+    /// So many frames are no longer in flight.
+    #[cold]
+    fn close_gaps(&mut self, frames: u32) {
+        for n in 0..frames {
+            self.saw(self.una.wrapping_add(n));
+        }
+        self.sacked = self.sacked.checked_shr(frames).unwrap_or(0);
+        self.lost = self.lost.checked_shr(frames).unwrap_or(0);
     }
 
     /// A frame is known to have arrived.
@@ -272,7 +290,7 @@ impl Sender {
 
 impl Endpoint {
     /// Whether something can be sent.
-    #[inline]
+    #[inline(always)]
     pub(super) fn has_work(&self) -> bool {
         self.receiver.owes_now()
             || self.sender.lost != 0
@@ -282,6 +300,114 @@ impl Endpoint {
     /// Posts to the send queue of a connected interface.
     #[inline]
     pub(super) fn post<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        descriptor: Box<crate::Descriptor>,
+        out: &mut O,
+    ) {
+        if let [segment] = &descriptor.segments[..] {
+            let room = self.sender.room;
+            let simple = descriptor.operation == Operation::Send
+                && descriptor.immediate.is_none()
+                && segment.len().wrapping_sub(1) < room;
+            if simple && self.is_clear(core) {
+                return self.post_simple(core, now, descriptor, out);
+            }
+        }
+        self.post_any(core, now, descriptor, out);
+    }
+
+    /// Whether the next frame may go out at once and needs nothing beside the fixed header.
+    #[inline(always)]
+    fn is_clear(&self, core: &Core) -> bool {
+        let sender = &self.sender;
+        !core.full
+            && core.active.is_empty()
+            && sender.lost | sender.sacked == 0
+            && !self.receiver.has_gap()
+            && !self.integrity
+            && sender.cursor.work == self.sends.tail()
+            && sender.outstanding() < sender.peer_window.min(sender.window.size)
+    }
+
+    /// [`Endpoint::post`] for the case that counts: one segment that fits a frame, which may be sent now.
+    #[inline(always)]
+    fn post_simple<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        descriptor: Box<crate::Descriptor>,
+        out: &mut O,
+    ) {
+        let segment = &descriptor.segments[0];
+        let len = segment.len();
+        let sender = &mut self.sender;
+        let (sequence, work, message) = (sender.next, sender.cursor.work, sender.cursor.message);
+        let first = sequence == sender.una;
+        let limit = sender.peer_window.min(sender.window.size);
+        let mut flags = data::LAST | data::DRY;
+        let mut unasked = sender.unasked + 1;
+        if sender.outstanding() + 1 >= limit && unasked * 4 >= limit {
+            flags |= data::NOW;
+            unasked = 0;
+        }
+        Fixed {
+            flags,
+            slot: 0,
+            payload: len as u16,
+            window: core.share,
+            identity: 0,
+            sequence,
+            ack: self.receiver.next,
+            message,
+            offset: 0,
+        }
+        .put(&mut self.header, data::DATA);
+        let part = PayloadPart { region: segment.region(), offset: segment.offset(), len: len as usize };
+        let token = FrameToken(self.token | u64::from(work));
+        let references = match out.transmit(&self.header[..FIXED], std::slice::from_ref(&part), token) {
+            Sent::Copied => 0,
+            Sent::Referenced => 1,
+            Sent::Full => {
+                self.sends.push(SendWork {
+                    descriptor,
+                    total: len,
+                    references: 0,
+                    end: 0,
+                    stage: Stage::Waiting,
+                });
+                core.found_full(now);
+                return self.enqueue(core);
+            }
+        };
+        let end = sequence.wrapping_add(1);
+        self.sends.push(SendWork { descriptor, total: len, references, end, stage: Stage::Sent });
+        self.receiver.acknowledged(true);
+        let order = sender.order.wrapping_add(1);
+        sender.flights[sequence as usize % WINDOW] =
+            Flight { work, message, offset: 0, len, place: Place::default(), order };
+        sender.order = order;
+        sender.unasked = unasked;
+        sender.next = end;
+        sender.cursor.work = work.wrapping_add(1);
+        sender.cursor.message = message.wrapping_add(1);
+        if !sender.measuring && (order.is_multiple_of(MEASURED) || sender.timeout.is_unmeasured()) {
+            sender.measuring = true;
+            sender.measured = sequence;
+            sender.measured_from = now;
+        }
+        if first {
+            sender.timer_from = now;
+            sender.progress = now;
+            let at = sender.timeout.at(now, &core.config.tuning);
+            self.wake(core, at);
+        }
+    }
+
+    /// [`Endpoint::post`] for all other cases.
+    #[inline(never)]
+    fn post_any<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
         now: Time,
@@ -301,7 +427,7 @@ impl Endpoint {
     }
 
     /// Sends what may be sent: `budget` frames at most, the rest has to wait for the next turn.
-    #[inline]
+    #[inline(never)]
     pub(super) fn pump<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, budget: u32, out: &mut O) {
         let mut left = budget;
         while left != 0 {
@@ -362,7 +488,7 @@ impl Endpoint {
             sender.progress = now;
         }
         sender.next = sequence.wrapping_add(1);
-        if !sender.measuring {
+        if !sender.measuring && (flight.order.is_multiple_of(MEASURED) || sender.timeout.is_unmeasured()) {
             sender.measuring = true;
             sender.measured = sequence;
             sender.measured_from = now;
@@ -424,7 +550,7 @@ impl Endpoint {
         mut flags: u16,
         out: &mut O,
     ) -> Option<Place> {
-        let token = self.token(flight.work);
+        let token = FrameToken(self.token | u64::from(flight.work));
         let work = self.sends.get_mut(flight.work)?;
         let segments = &work.descriptor.segments[..];
         let mut parts_room;
@@ -488,8 +614,7 @@ impl Endpoint {
             offset: flight.offset,
         };
         fixed.put(&mut self.header, data::DATA);
-        let len =
-            if data::extension_bytes(flags) == 0 { FIXED } else { extensions.put(&mut self.header, flags) };
+        let len = extensions.put(&mut self.header, flags);
         if self.integrity {
             let check = crc::of_parts(&self.header[..len], parts);
             put_u32(&mut self.header, len - 4, check);

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::endpoint::Endpoint;
-use super::{Output, Time};
+use super::{Output, Time, Tuning};
 use crate::wire::control::CloseReason;
 use crate::wire::data;
 use crate::{ConnectionLoss, ViState};
@@ -24,13 +24,8 @@ impl Endpoint {
             self.receiver.owe();
         }
         let tuning = &core.config.tuning;
-        let (ask, peer_timeout, keep_alive) = match self.sender.timer(tuning) {
-            Some(at) => (at, tuning.peer_timeout, tuning.keep_alive),
-            None => {
-                let quiet = self.last_heard.max(self.probed);
-                (quiet.after(tuning.keep_alive), tuning.peer_timeout, tuning.keep_alive)
-            }
-        };
+        let peer_timeout = tuning.peer_timeout;
+        let ask = self.sender.timer(tuning).unwrap_or_else(|| self.next_probe(tuning));
         if ask <= now {
             if self.probes == 0 {
                 self.asked = now;
@@ -49,13 +44,21 @@ impl Endpoint {
             }
         }
         self.proceed(core, now, out);
-        let mut next = self.last_heard.max(self.probed).after(keep_alive);
-        if let Some(at) = self.sender.timer(&core.config.tuning) {
-            next = at;
-        }
+        let tuning = &core.config.tuning;
+        let mut next = self.sender.timer(tuning).unwrap_or_else(|| self.next_probe(tuning));
         if let Some(handshake) = &self.handshake {
             next = next.min(handshake.next);
         }
         self.wake(core, next.min(self.receiver.ack_at()));
+    }
+
+    /// When an idle peer is asked for a sign of life. If it does not answer it is asked more often, and in no
+    /// rhythm, since not all frames of a bad wire get lost.
+    fn next_probe(&self, tuning: &Tuning) -> Time {
+        if self.probes == 0 {
+            return self.last_heard.after(tuning.keep_alive);
+        }
+        let wait = tuning.keep_alive / 4;
+        self.probed.after(wait - wait / 32 * (u64::from(self.probes) * 7 % 16))
     }
 }

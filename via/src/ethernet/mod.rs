@@ -42,7 +42,6 @@ impl Ethernet {
     pub(crate) fn new(
         adapter: Box<dyn Nic>,
         domain: Arc<dyn DmaDomain>,
-        id: u64,
         name: &str,
         clock: Clock,
         integrity: bool,
@@ -52,9 +51,7 @@ impl Ethernet {
         let engine = Engine::new(EngineConfig {
             mac: about.mac,
             name: name.to_owned(),
-            nic_id: id,
             mtu: about.mtu,
-            tx_slots: about.tx_slots,
             rx_slots: about.rx_slots,
             // One segment of a frame is its header.
             max_segments: about.max_segments - 1,
@@ -66,7 +63,7 @@ impl Ethernet {
             device: about.device,
             driver: about.driver,
             mac: about.mac,
-            native_mtu: about.mtu - 40,
+            native_mtu: engine.native_mtu(),
             max_transfer_size: engine::MAX_TRANSFER,
             max_vis: engine::MAX_VIS,
             max_segments: engine::MAX_SEGMENTS,
@@ -74,7 +71,7 @@ impl Ethernet {
             max_cq_entries: 1 << 16,
             max_regions: crate::memory::MAX_REGIONS,
             max_private_data: engine::MAX_PRIVATE_DATA,
-            reliability_levels: &[crate::ReliabilityLevel::ReliableDelivery],
+            reliability_levels: Engine::RELIABILITY_LEVELS,
             classes: &[crate::EndpointClass::Dma],
         };
         let port = Port { transmitter, answers: Answers::default(), asked: HashMap::new(), fault: None };

@@ -61,38 +61,50 @@ pub(crate) fn put_start(frame: &mut [u8], to: [u8; 6], from: [u8; 6], kind: u8) 
     frame[15] = kind;
 }
 
-#[inline]
+// Fields are read and written as arrays, which compiles to one load or store; slices would be copied by a call.
+
+/// A field of a frame; all zero beyond its end, which no caller reads.
+#[inline(always)]
+fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().unwrap_or([0; N])
+}
+
+#[inline(always)]
 pub(crate) fn u16_at(bytes: &[u8], at: usize) -> u16 {
-    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+    u16::from_le_bytes(field(bytes, at))
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(field)
+    u32::from_le_bytes(field(bytes, at))
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(field)
+    u64::from_le_bytes(field(bytes, at))
 }
 
-#[inline]
+/// Writes a field of a frame that is long enough for it.
+#[inline(always)]
+fn put<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]) {
+    if let Some(field) = bytes.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+        *field = value;
+    }
+}
+
+#[inline(always)]
 pub(crate) fn put_u16(bytes: &mut [u8], at: usize, value: u16) {
-    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    put(bytes, at, value.to_le_bytes());
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn put_u32(bytes: &mut [u8], at: usize, value: u32) {
-    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    put(bytes, at, value.to_le_bytes());
 }
 
-#[inline]
+#[inline(always)]
 pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
-    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+    put(bytes, at, value.to_le_bytes());
 }
 
 /// A station address in a frame.

@@ -76,7 +76,7 @@ fn copies(report: &mut Report, session: &Session) {
     report.case("two guests: a sender that is killed leaves no half file, and the next copy works", || {
         to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
         let listener = to.spawn(sh("uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
-        let killed = "head -c 300000000 /dev/zero > /tmp/big; \
+        let killed = "head -c 150000000 /dev/zero > /tmp/big; \
                       uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a & copy=$!; sleep 2; kill -9 $copy; \
                       wait $copy; sleep 8; rm /tmp/big; \
                       echo hello > /tmp/small; uvia-cp /tmp/small b:small --nic $UVIA_NIC_A --name a";
@@ -93,7 +93,7 @@ fn copies(report: &mut Report, session: &Session) {
         to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
         let listener = to.spawn(sh("exec uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
         let sender = from.spawn(sh(
-            "head -c 300000000 /dev/zero > /tmp/big; exec uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a",
+            "head -c 150000000 /dev/zero > /tmp/big; exec uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a",
         ))?;
         std::thread::sleep(Duration::from_secs(4));
         listener.signal(libc::SIGKILL)?;

@@ -19,10 +19,34 @@ pub(super) struct Behaviour {
     pub(super) copies: u64,
 }
 
+/// Registered memory that a frame refers to.
+struct Reference {
+    token: FrameToken,
+    parts: Vec<(MemoryRegion, usize, usize)>,
+    /// Over its bytes when it was offered: whoever posted it must not have it back before `transmitted`, and the
+    /// workload overwrites what it has back.
+    check: u32,
+}
+
+impl Reference {
+    fn verify(&self, bytes: &mut Vec<u8>) {
+        let start = bytes.len();
+        for (region, offset, len) in &self.parts {
+            let at = bytes.len();
+            bytes.resize(at + len, 0);
+            region.read(*offset, &mut bytes[at..]).unwrap();
+        }
+        assert_eq!(
+            crc32c::crc32c(&bytes[start..]),
+            self.check,
+            "memory was given back while a frame refers to it"
+        );
+    }
+}
+
 struct Entry {
     bytes: Vec<u8>,
-    parts: Vec<(MemoryRegion, usize, usize)>,
-    token: Option<FrameToken>,
+    reference: Option<Reference>,
     fetch_at: u64,
 }
 
@@ -38,7 +62,9 @@ pub(super) struct Port {
     pub(super) mtu: usize,
     rng: Rng,
     queue: VecDeque<Entry>,
-    done: Vec<(u64, FrameToken)>,
+    /// Fetched, and not yet given notice of.
+    done: Vec<(u64, Reference)>,
+    scratch: Vec<u8>,
     spare: Vec<Vec<u8>>,
 }
 
@@ -55,6 +81,7 @@ impl Port {
             rng: Rng(seed),
             queue: VecDeque::new(),
             done: Vec::new(),
+            scratch: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -76,14 +103,10 @@ impl Port {
             return None;
         }
         let mut entry = self.queue.pop_front()?;
-        for (region, offset, len) in &entry.parts {
-            let start = entry.bytes.len();
-            entry.bytes.resize(start + len, 0);
-            region.read(*offset, &mut entry.bytes[start..]).unwrap();
-        }
-        if let Some(token) = entry.token {
+        if let Some(reference) = entry.reference {
+            reference.verify(&mut entry.bytes);
             let after = self.rng.below(self.behaviour.notice + 1);
-            self.done.push((self.now + after, token));
+            self.done.push((self.now + after, reference));
         }
         Some(entry.bytes)
     }
@@ -91,7 +114,10 @@ impl Port {
     /// The next frame that it is done with.
     pub(super) fn reclaim(&mut self) -> Option<FrameToken> {
         let n = self.done.iter().position(|(at, _)| *at <= self.now)?;
-        Some(self.done.swap_remove(n).1)
+        let (_, reference) = self.done.swap_remove(n);
+        self.scratch.clear();
+        reference.verify(&mut self.scratch);
+        Some(reference.token)
     }
 
     /// A buffer that is no longer used.
@@ -117,20 +143,20 @@ impl Output for Port {
         bytes.extend_from_slice(header);
         let last = self.queue.back().map_or(0, |entry| entry.fetch_at);
         let fetch_at = last.max(self.now + self.rng.below(self.behaviour.fetch + 1));
-        let mut entry = Entry { bytes, parts: Vec::new(), token: None, fetch_at };
         let copied = payload.is_empty() || self.rng.chance(self.behaviour.copies);
+        let start = bytes.len();
         for part in payload {
-            if copied {
-                let start = entry.bytes.len();
-                entry.bytes.resize(start + part.len, 0);
-                part.region.read(part.offset, &mut entry.bytes[start..]).unwrap();
-            } else {
-                entry.parts.push((part.region.clone(), part.offset, part.len));
-            }
+            let at = bytes.len();
+            bytes.resize(at + part.len, 0);
+            part.region.read(part.offset, &mut bytes[at..]).unwrap();
         }
-        if !copied {
-            entry.token = Some(token);
-        }
+        let reference = (!copied).then(|| {
+            let check = crc32c::crc32c(&bytes[start..]);
+            bytes.truncate(start);
+            let parts = payload.iter().map(|part| (part.region.clone(), part.offset, part.len)).collect();
+            Reference { token, parts, check }
+        });
+        let entry = Entry { bytes, reference, fetch_at };
         self.queue.push_back(entry);
         if copied { Sent::Copied } else { Sent::Referenced }
     }

@@ -41,7 +41,7 @@ fn run(seed: u64) {
     if which == 6 {
         // Dead for up to a second at a time, as a guest that stalls.
         faults.dead_for = rng.below(SECOND / 2);
-        faults.dead_every = SECOND / 10 + faults.dead_for;
+        faults.dead_every = SECOND / 20 + 2 * faults.dead_for;
     }
     if rng.chance(300_000) {
         tuning.integrity = true;
@@ -65,6 +65,9 @@ fn run(seed: u64) {
     }
     let mut world = World::new(rng.next(), faults, &behaviour, configs);
 
+    if std::env::var("UVIA_SEED").is_ok() {
+        println!("{:?} {behaviour:?} {hosts} hosts, {tuning:?}", world.faults);
+    }
     let pairs = 1 + rng.below(4);
     let mut attributes = ViAttributes::new(TAG);
     attributes.max_transfer_size = 32 << 20;
@@ -91,14 +94,7 @@ fn run(seed: u64) {
     }
 
     let limit = world.now + 3_000 * SECOND;
-    let mut steps = 0u64;
     while !streams.iter().all(Stream::is_done) {
-        steps += 1;
-        if steps % 1_000_000 == 0 && std::env::var("UVIA_SEED").is_ok() {
-            let states: Vec<_> = streams.iter().map(Stream::messages).collect();
-            let offered: Vec<_> = world.hosts.iter().map(|h| h.port.offered).collect();
-            eprintln!("{} us, {states:?}, {offered:?} {:?} {:?}", world.now / 1000, world.faults, behaviour);
-        }
         for stream in &mut streams {
             stream.work(&mut world);
         }
@@ -131,7 +127,7 @@ fn hand_out(world: &mut World, streams: &mut [Stream]) {
 type End = (usize, crate::ViId);
 
 /// One end leaves, the other hears of it, and nothing is left.
-fn finish(mut world: World, streams: Vec<Stream>, ends: &[(End, End)]) {
+fn finish(mut world: World, mut streams: Vec<Stream>, ends: &[(End, End)]) {
     for ((leaver, its), (left, theirs)) in ends.iter().copied() {
         let (now, engine, port) = world.at(leaver);
         engine.disconnect(now, its, port).unwrap();
@@ -154,22 +150,30 @@ fn finish(mut world: World, streams: Vec<Stream>, ends: &[(End, End)]) {
         world.hosts.iter().all(|host| host.engine.is_quiet() && host.port.is_empty())
     });
     assert!(quiet, "something is still under way");
+    assert!(world.hosts.iter().all(|host| host.engine.holds_nothing()));
     for ((from, its), (to, theirs)) in ends.iter().copied() {
         world.hosts[from].engine.destroy_vi(its).unwrap();
         world.hosts[to].engine.destroy_vi(theirs).unwrap();
     }
     for host in &mut world.hosts {
         assert!(host.port.completions.is_empty() && host.port.events.is_empty(), "{:?}", host.port.events);
-        assert!(host.engine.holds_nothing());
     }
+    streams.iter_mut().for_each(Stream::check_end);
     drop(streams);
     let domain = world.domain.clone();
     drop(world);
     assert_eq!(domain.mapped(), 0, "regions are still registered");
 }
 
-fn seeds(range: std::ops::Range<u64>) {
-    for seed in range {
+/// Seeds of all parts together; ten times as many with UVIA_LONG=1.
+const SEEDS: u64 = 1_000;
+/// Test functions that they are split over, so that all processors have something to do.
+const PARTS: u64 = 8;
+
+fn part(n: u64) {
+    let long = std::env::var("UVIA_LONG").is_ok_and(|value| value == "1");
+    let seeds = if long { 10 * SEEDS } else { SEEDS };
+    for seed in (n..seeds).step_by(PARTS as usize) {
         if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
             panic!(
                 "seed {seed} failed; again: UVIA_SEED={seed} cargo test -p uvia --lib simulation::faults::replay"
@@ -179,29 +183,49 @@ fn seeds(range: std::ops::Range<u64>) {
 }
 
 #[test]
-fn seeds_0_to_250() {
-    seeds(0..250);
+fn seeds_part_0() {
+    part(0);
 }
 
 #[test]
-fn seeds_250_to_500() {
-    seeds(250..500);
+fn seeds_part_1() {
+    part(1);
 }
 
 #[test]
-fn seeds_500_to_750() {
-    seeds(500..750);
+fn seeds_part_2() {
+    part(2);
 }
 
 #[test]
-fn seeds_750_to_1000() {
-    seeds(750..1000);
+fn seeds_part_3() {
+    part(3);
+}
+
+#[test]
+fn seeds_part_4() {
+    part(4);
+}
+
+#[test]
+fn seeds_part_5() {
+    part(5);
+}
+
+#[test]
+fn seeds_part_6() {
+    part(6);
+}
+
+#[test]
+fn seeds_part_7() {
+    part(7);
 }
 
 /// Runs the seed of UVIA_SEED, if there is one.
 #[test]
 fn replay() {
-    if let Some(seed) = std::env::var("UVIA_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        run(seed);
+    if let Ok(seed) = std::env::var("UVIA_SEED") {
+        run(seed.parse().expect("UVIA_SEED is a number"));
     }
 }

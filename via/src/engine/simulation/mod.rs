@@ -1,8 +1,17 @@
 //! Engines joined by a simulated wire, in virtual time. Everything follows from a seed: one that fails is printed,
 //! and runs again with `UVIA_SEED=n cargo test -p uvia --lib simulation::faults::replay`.
 
+// Descriptors are boxed when they are posted, and so they are kept.
+#![allow(clippy::vec_box)]
+
 mod adapter;
 mod faults;
+mod flips;
+mod fuzz;
+mod pair;
 mod rng;
+mod scenarios;
+mod steady;
 mod stream;
+mod turns;
 mod world;

@@ -1,0 +1,76 @@
+//! Virtual interfaces on two real NICs, back to back: named by UVIA_NIC_A and UVIA_NIC_B, attached to vfio-pci.
+
+use std::time::Instant;
+
+use uvia::{Descriptor, Nic, NicOptions, WorkQueue};
+use uvia_tests::{PATIENCE, PingPong, Sealed, ViPair, without_system_calls};
+
+fn pair() -> ViPair {
+    let open = |variable: &str, name: &str| {
+        let device = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is not set"));
+        let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
+        Nic::open(&device, options).unwrap_or_else(|e| panic!("{e}"))
+    };
+    ViPair::connect(open("UVIA_NIC_A", "a"), open("UVIA_NIC_B", "b"), |_| ())
+        .unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn bytes(len: usize) -> Vec<u8> {
+    (0..len).map(|n| (n * 31 + n / 251) as u8).collect()
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn messages_and_writes_of_every_kind_of_size_arrive_whole() {
+    let pair = pair();
+    let most = 1 << 20;
+    let data = bytes(most);
+    let from = pair.a.memory(most).unwrap();
+    from.write(0, &data).unwrap();
+    let (received, written) = (pair.b.memory(most).unwrap(), pair.b.memory(most).unwrap());
+    for size in [0, 1, 60, 128, 129, 1400, 1460, 1500, 9000, 65_536, most] {
+        pair.b.vi.post_receive(Descriptor::new(vec![received.segment(0..size).unwrap()])).unwrap();
+        pair.a.vi.post_send(Descriptor::new(vec![from.segment(0..size).unwrap()])).unwrap();
+        let write = Descriptor::rdma_write(vec![from.segment(0..size).unwrap()], written.remote(0).unwrap());
+        pair.a.vi.post_send(write).unwrap();
+        let got = pair.drive(|pair| pair.b.cq.poll().unwrap());
+        assert!(got.queue == WorkQueue::Receive && got.descriptor.status().is_success());
+        assert_eq!(got.descriptor.length() as usize, size);
+        for _ in 0..2 {
+            let done = pair.drive(|pair| pair.a.cq.poll().unwrap());
+            assert!(done.descriptor.status().is_success(), "{:?}", done.descriptor.status());
+        }
+        for memory in [&received, &written] {
+            let mut there = vec![0; size];
+            memory.read(0, &mut there).unwrap();
+            assert!(there == data[..size], "{size} bytes differ");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn a_message_over_real_nics_takes_no_system_call() {
+    let outcome =
+        without_system_calls(|| PingPong::new(pair(), 64), |ping| (0..2000).for_each(|_| ping.round()));
+    assert_eq!(outcome.unwrap(), Sealed::Clean);
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn a_wait_sleeps_on_the_interrupt_and_is_woken() {
+    let pair = pair();
+    let memory = pair.b.memory(64).unwrap();
+    pair.b.vi.post_receive(Descriptor::new(vec![memory.whole()])).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| pair.b.cq.wait(PATIENCE).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        let start = Instant::now();
+        pair.a.vi.post_send(Descriptor::new(vec![])).unwrap();
+        let done = pair.a.cq.wait(PATIENCE).unwrap().expect("the send completes");
+        assert!(done.descriptor.status().is_success());
+        let got = waiter.join().unwrap().expect("the message");
+        assert!(got.descriptor.status().is_success());
+        println!("woken and acknowledged after {:?}", start.elapsed());
+    });
+}
