@@ -10,8 +10,7 @@ use uvia_tools::Failure;
 
 use crate::cli::Class;
 
-/// Descriptors that are not posted.
-#[expect(clippy::vec_box, reason = "posting takes a box: unboxed here, every message would allocate one")]
+/// Descriptors that are not posted. Boxed, as posting takes them: else every message would allocate.
 pub type Idle = Vec<Box<Descriptor>>;
 
 /// An interface and what it needs, not connected yet.
