@@ -69,7 +69,13 @@ pub struct NicProperties {
     pub classes: &'static [EndpointClass],
 }
 
-/// A NIC, opened for virtual interfaces. Clones are handles to the same one; it closes with the last handle and
+/// A NIC, opened for virtual interfaces.
+///
+/// It works when it is driven: by every poll of and wait on one of its queues, listeners or interfaces, and by
+/// [`Nic::poll`]. A program that does something else for long keeps its peers waiting for acknowledgements, and after
+/// some 5 s they take it for dead.
+///
+/// Clones are handles to the same one; it closes with the last handle and
 /// the last object made from it.
 #[derive(Clone)]
 pub struct Nic(Arc<Shared>);
