@@ -64,9 +64,8 @@ fn a_wait_sleeps_on_the_interrupt_and_is_woken() {
     let pair = &pair;
     let memory = pair.b.memory(64).unwrap();
     pair.b.vi.post_receive(Descriptor::new(vec![memory.whole()])).unwrap();
+    let done = &AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let done = AtomicBool::new(false);
-        let done = &done;
         let waiter = scope.spawn(move || {
             let got = pair.b.cq.wait(PATIENCE).unwrap();
             // The acknowledgement is sent by whoever drives the NIC next.

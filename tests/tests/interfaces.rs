@@ -329,7 +329,7 @@ fn requests_are_accepted_rejected_and_not_matched() {
             break request;
         }
     };
-    let (request, e) = request.accept(&misfit, &[]).err().expect("a misfit");
+    let (request, e) = request.accept(&misfit, &[]).expect_err("a misfit");
     assert!(matches!(e, Error::TransferSizeMismatch { local: 4096, .. }), "{e}");
     request.accept(&b.vi, b"welcome").map_err(|(_, e)| e).unwrap();
     let peer = outcome(&a).unwrap();

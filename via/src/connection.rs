@@ -128,3 +128,9 @@ impl Drop for Request {
         }
     }
 }
+
+impl std::fmt::Debug for Request {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Request").field("peer", &self.peer).finish_non_exhaustive()
+    }
+}
