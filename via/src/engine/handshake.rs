@@ -128,7 +128,7 @@ impl Endpoint {
     }
 
     /// Asks for a connection.
-    #[allow(clippy::too_many_arguments)]
+    #[allow(clippy::too_many_arguments)] // The architecture's request has them.
     pub(super) fn request<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,

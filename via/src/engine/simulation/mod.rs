@@ -1,8 +1,7 @@
 //! Engines joined by a simulated wire, in virtual time. Everything follows from a seed: one that fails is printed,
 //! and runs again with `UVIA_SEED=n cargo test -p uvia --lib simulation::faults::replay`.
 
-// Descriptors are boxed when they are posted, and so they are kept.
-#![allow(clippy::vec_box)]
+#![allow(clippy::vec_box)] // Descriptors are boxed when they are posted, and so they are kept.
 
 mod adapter;
 mod faults;
