@@ -422,7 +422,11 @@ impl Shared {
         // Acquire: pairs with the Release of the push; all that was pushed before the flag is seen in the queue.
         self.posted.swap(false, Ordering::Acquire);
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
-            core.provider.post(vi, queue, descriptor, &mut core.sinks)?;
+            if let Err(e) = core.provider.post(vi, queue, descriptor, &mut core.sinks) {
+                // There may be more, which the next look has to find.
+                self.posted.store(true, Ordering::Relaxed);
+                return Err(e);
+            }
         }
         Ok(())
     }

@@ -211,13 +211,7 @@ impl Engine {
 
     /// Posts to the receive queue; as for [`Engine::post_send`], but receives are kept in any state but Error.
     #[inline]
-    pub fn post_receive<O: Output + ?Sized>(
-        &mut self,
-        _now: Time,
-        vi: ViId,
-        descriptor: Box<Descriptor>,
-        out: &mut O,
-    ) {
+    pub fn post_receive<O: Output + ?Sized>(&mut self, vi: ViId, descriptor: Box<Descriptor>, out: &mut O) {
         let Ok((_, endpoint)) = self.vi(vi) else { return };
         if endpoint.state == ViState::Error {
             return endpoint.flush_posted(WorkQueue::Receive, descriptor, out);
@@ -362,9 +356,9 @@ impl Engine {
             Control::Cancel => self.listeners.cancel(peer, envelope.sender),
             Control::Reject { private_data } => {
                 let reason = ConnectFailure::Rejected { private_data: private_data.to_vec() };
-                self.refused(now, &envelope, reason, out);
+                self.refused(&envelope, reason, out);
             }
-            Control::NoMatch => self.refused(now, &envelope, ConnectFailure::NoMatch, out),
+            Control::NoMatch => self.refused(&envelope, ConnectFailure::NoMatch, out),
             Control::Close { reason, ack } => self.closed(now, &envelope, reason, ack, out),
             Control::Closed => self.core.end_farewell(peer, envelope.identity),
             Control::Reset => self.reset(now, &envelope, out),
@@ -432,13 +426,7 @@ impl Engine {
         }
     }
 
-    fn refused<O: Output + ?Sized>(
-        &mut self,
-        _now: Time,
-        envelope: &Envelope,
-        reason: ConnectFailure,
-        out: &mut O,
-    ) {
+    fn refused<O: Output + ?Sized>(&mut self, envelope: &Envelope, reason: ConnectFailure, out: &mut O) {
         if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize)
             && endpoint.state == ViState::ConnectPending
             && endpoint.identity == envelope.identity

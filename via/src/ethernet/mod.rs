@@ -334,8 +334,7 @@ impl Provider for Ethernet {
             }
             WorkQueue::Receive => {
                 let mut out = Out { adapter: None, port: &mut self.port, sinks };
-                // Nothing of it depends on the time.
-                self.engine.post_receive(Time(0), vi, descriptor, &mut out);
+                self.engine.post_receive(vi, descriptor, &mut out);
                 Ok(())
             }
         }

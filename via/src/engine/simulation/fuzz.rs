@@ -37,8 +37,8 @@ impl Target {
         for _ in 0..4 {
             // Between two pages of canaries.
             let segment = self.guarded[0].segment(1000..5000).unwrap();
-            let (now, engine, port) = self.world.at(1);
-            engine.post_receive(now, self.vi[1], Descriptor::new(vec![segment]), port);
+            let (_, engine, port) = self.world.at(1);
+            engine.post_receive(self.vi[1], Descriptor::new(vec![segment]), port);
         }
     }
 

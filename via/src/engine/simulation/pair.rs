@@ -39,8 +39,8 @@ impl Pair {
 
     pub(super) fn post_receive(&mut self, host: usize, range: std::ops::Range<usize>) {
         let descriptor = Descriptor::new(vec![self.region[host].segment(range).unwrap()]);
-        let (now, engine, port) = self.world.at(host);
-        engine.post_receive(now, self.vi[host], descriptor, port);
+        let (_, engine, port) = self.world.at(host);
+        engine.post_receive(self.vi[host], descriptor, port);
     }
 
     pub(super) fn message(&self, host: usize, range: std::ops::Range<usize>) -> Box<Descriptor> {

@@ -40,9 +40,9 @@ fn sixteen_mebibytes_and_none() {
     let bytes: Vec<u8> = (0..size as u32).map(|n| (n ^ n >> 8 ^ n >> 16) as u8).collect();
     source.write(0, &bytes).unwrap();
     let receive = Descriptor::new(vec![sink.whole()]);
-    let (now, engine, port) = pair.world.at(1);
-    engine.post_receive(now, pair.vi[1], receive, port);
-    engine.post_receive(now, pair.vi[1], Descriptor::new(Vec::new()), port);
+    let (_, engine, port) = pair.world.at(1);
+    engine.post_receive(pair.vi[1], receive, port);
+    engine.post_receive(pair.vi[1], Descriptor::new(Vec::new()), port);
     pair.send(0, Descriptor::new(vec![source.whole()]));
     let mut empty = Descriptor::new(Vec::new());
     empty.immediate = Some(0);

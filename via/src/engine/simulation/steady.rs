@@ -134,7 +134,7 @@ impl Ends {
     }
 
     fn post_receive(&mut self, end: usize, descriptor: Box<Descriptor>) {
-        self.engines[end].post_receive(Time(self.now), self.vi[end], descriptor, &mut self.ports[end]);
+        self.engines[end].post_receive(self.vi[end], descriptor, &mut self.ports[end]);
     }
 
     fn post_send(&mut self, end: usize, descriptor: Box<Descriptor>) {

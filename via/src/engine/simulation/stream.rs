@@ -206,8 +206,8 @@ impl Stream {
         }
         descriptor.context = self.receives_posted as u64;
         self.receives_posted += 1;
-        let (now, engine, port) = world.at(self.to.0);
-        engine.post_receive(now, self.to.1, descriptor, port);
+        let (_, engine, port) = world.at(self.to.0);
+        engine.post_receive(self.to.1, descriptor, port);
     }
 
     fn post_send(&mut self, world: &mut World, op: Op) {

@@ -53,9 +53,9 @@ fn race(lengths: &[usize], slots: usize) -> Vec<usize> {
     let ends: Vec<(ViId, ViId)> = lengths.iter().map(|_| world.connect(0, 1, &attributes())).collect();
     for ((_, server), len) in ends.iter().zip(lengths) {
         for _ in 0..MESSAGES {
-            let (now, engine, port) = world.at(1);
+            let (_, engine, port) = world.at(1);
             let receive = Descriptor::new(vec![to.segment(0..*len).unwrap()]);
-            engine.post_receive(now, *server, receive, port);
+            engine.post_receive(*server, receive, port);
         }
     }
     for ((client, _), len) in ends.iter().zip(lengths) {
