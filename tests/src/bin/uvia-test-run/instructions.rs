@@ -29,15 +29,16 @@ pub fn run(report: &mut Report) {
         if added > GOAL {
             println!("   the goal is {GOAL}");
         }
-        // Another compiler makes other code, which may differ a little from the record.
-        let allowed = if compiler == ours { recorded } else { recorded + recorded / 10 };
+        // The count repeats exactly for one program. But the folder of the checkout goes into the names by which the
+        // compiler divides its work, and moved it by 1 % between two folders; another compiler moves it more.
+        let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
         if added > allowed {
             return Err(format!(
                 "{added} instructions added, {recorded} on record: find what grew (callgrind_annotate)"
             )
             .into());
         }
-        if compiler == ours && added < recorded {
+        if compiler == ours && added + recorded / 25 < recorded {
             println!("   {recorded} on record: write {added} into {RECORD}");
         }
         Ok(Verdict::Passed)
