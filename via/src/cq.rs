@@ -61,7 +61,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // What was not reaped goes after the lock is free: descriptors may hold the last use of things.
-        let left = self.nic.core().sinks.rings.close(self.key);
+        let left = self.nic.core().sinks.close_ring(self.key);
         drop(left);
     }
 }

@@ -15,6 +15,7 @@ pub(crate) struct Credits {
 
 const COUNT: u64 = u32::MAX as u64;
 
+#[inline(always)]
 fn index(queue: WorkQueue) -> usize {
     match queue {
         WorkQueue::Send => 0,
@@ -27,6 +28,7 @@ impl Credits {
         Self { words: (0..slots).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect() }
     }
 
+    #[inline(always)]
     fn word(&self, vi: ViId, queue: WorkQueue) -> Option<&AtomicU64> {
         self.words.get(vi.slot as usize).map(|pair| &pair[index(queue)])
     }
@@ -41,34 +43,37 @@ impl Credits {
     }
 
     /// Counts one more out; false when there are `depth` already, or the interface is gone.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take(&self, vi: ViId, queue: WorkQueue, depth: usize) -> bool {
         let Some(word) = self.word(vi, queue) else { return false };
-        let mut now = word.load(Ordering::Relaxed);
-        while (now >> 32) as u32 == vi.generation && (now & COUNT) < depth as u64 {
-            match word.compare_exchange_weak(now, now + 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
+        // Of the same generation the difference is the count; of another it is beyond every depth.
+        if word.fetch_add(1, Ordering::Relaxed) ^ Self::generation(vi) < depth as u64 {
+            return true;
         }
+        word.fetch_sub(1, Ordering::Relaxed);
         false
     }
 
-    /// Counts one back; false when the interface is gone.
-    #[inline]
+    /// Counts one back; false when the interface is gone. Under the NIC's lock, as is [`Credits::close`]: what was
+    /// looked at is still so when it is changed.
+    #[inline(always)]
     pub(crate) fn give(&self, vi: ViId, queue: WorkQueue) -> bool {
         let Some(word) = self.word(vi, queue) else { return false };
-        let mut now = word.load(Ordering::Relaxed);
-        while (now >> 32) as u32 == vi.generation && now & COUNT > 0 {
-            match word.compare_exchange_weak(now, now - 1, Ordering::Relaxed, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(seen) => now = seen,
-            }
+        let out = word.load(Ordering::Relaxed) ^ Self::generation(vi);
+        if out == 0 || out > COUNT {
+            return false;
         }
-        false
+        word.fetch_sub(1, Ordering::Relaxed);
+        true
     }
 
-    /// Ends counting for an interface; answers how many were still out.
+    /// Its generation, where a word has it.
+    #[inline(always)]
+    fn generation(vi: ViId) -> u64 {
+        u64::from(vi.generation) << 32
+    }
+
+    /// Ends counting for an interface, under the NIC's lock; answers how many were still out.
     pub(crate) fn close(&self, vi: ViId, queue: WorkQueue) -> usize {
         let next = u64::from(vi.generation.wrapping_add(1)) << 32;
         self.word(vi, queue).map_or(0, |word| (word.swap(next, Ordering::Relaxed) & COUNT) as usize)

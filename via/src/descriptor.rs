@@ -1,5 +1,7 @@
 //! Descriptors: what a virtual interface is told to do, and what became of it.
 
+use uvia_driver::nic::RxFrame;
+
 use crate::MemoryRegion;
 
 /// A part of a registered region. It keeps the region registered.
@@ -19,6 +21,19 @@ impl Segment {
     /// The region.
     pub fn region(&self) -> &MemoryRegion {
         &self.region
+    }
+
+    /// Puts the first `len` bytes of a frame's payload there; false, and nothing written, when it is shorter than that,
+    /// or the frame is.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn place(&self, frame: &RxFrame<'_>, from: usize, len: u32) -> bool {
+        if len > self.len {
+            return false;
+        }
+        // SAFETY: the region checked that the segment lies within it when it made it, nothing changes a segment, and
+        // it keeps the region alive; frames lie in receive buffers, which are never registered.
+        unsafe { frame.copy_to(from, self.region.as_ptr().add(self.offset), len as usize) }
     }
 
     /// Where it starts in the region, bytes.
@@ -149,6 +164,7 @@ pub struct ViId {
 
 /// One of the two work queues of a virtual interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)] // Completions move by whole words.
 pub enum WorkQueue {
     /// Sends and RDMA.
     Send,

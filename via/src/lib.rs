@@ -17,6 +17,7 @@ mod hosts;
 mod memory;
 mod nic;
 mod provider;
+mod ring;
 mod rings;
 mod sinks;
 mod sleep;

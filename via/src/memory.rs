@@ -50,12 +50,23 @@ enum Backing {
 }
 
 struct Inner {
+    /// Where it lies, here at hand: every message asks.
+    start: Start,
+    len: usize,
     backing: Backing,
     handle: MemoryHandle,
     attributes: MemoryAttributes,
     /// Returns the handle's slot when the last user is gone.
     retired: Arc<crossbeam::queue::SegQueue<u32>>,
 }
+
+/// The first byte of a region.
+struct Start(*mut u8);
+
+// SAFETY: the pointer is only handed out, never followed here; the memory belongs to the process.
+unsafe impl Send for Start {}
+// SAFETY: as above.
+unsafe impl Sync for Start {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -75,19 +86,13 @@ impl MemoryRegion {
     /// First byte in this process. Whoever follows it keeps to volatile or atomic access, within [`Self::len`].
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
-        match &self.0.backing {
-            Backing::Owned(memory) => memory.as_ptr(),
-            Backing::Caller(region) => region.as_ptr(),
-        }
+        self.0.start.0
     }
 
     /// Bytes.
     #[inline]
     pub fn len(&self) -> usize {
-        match &self.0.backing {
-            Backing::Owned(memory) => memory.len(),
-            Backing::Caller(region) => region.len(),
-        }
+        self.0.len
     }
 
     /// Always false: nothing empty can be registered.
@@ -101,6 +106,7 @@ impl MemoryRegion {
     }
 
     /// What it was registered with.
+    #[inline]
     pub fn attributes(&self) -> &MemoryAttributes {
         &self.0.attributes
     }
@@ -169,27 +175,18 @@ impl MemoryRegion {
         unsafe { frame.copy_to(from, self.as_ptr().add(offset), len) }
     }
 
-    /// Copies `len` bytes from `offset` on into memory of ours, at `at`.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`] when the range lies beyond the region. Beyond the target is a bug of ours, and a panic.
-    #[inline]
-    pub(crate) fn copy_to(&self, offset: usize, to: &DmaMemory, at: usize, len: usize) -> Result<()> {
+    /// Copies `len` bytes from `offset` on into memory of ours, at `at`; false, and nothing written, when the range lies
+    /// beyond the region. Beyond the target is a bug of ours, and a panic.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn copy_to(&self, offset: usize, to: &DmaMemory, at: usize, len: usize) -> bool {
         if offset > self.len() || self.len() - offset < len {
-            return Err(self.beyond(offset, len));
+            return false;
         }
         // SAFETY: the range was checked, and the region lives as long as `self`; registered memory and memory of
         // ours do not overlap.
         unsafe { to.copy_from(at, self.as_ptr().add(offset), len) };
-        Ok(())
-    }
-
-    #[cold]
-    fn beyond(&self, offset: usize, len: usize) -> Error {
-        Error::Parameter(format!(
-            "{len} bytes at {offset} do not lie within the region's {} bytes",
-            self.len()
-        ))
+        true
     }
 
     /// The part for the adapter to fetch. The segment's bounds were checked when it was made.
@@ -289,7 +286,13 @@ impl RegionTable {
         };
         let entry = &mut self.slots[slot as usize];
         let handle = MemoryHandle(entry.generation << SLOT_BITS | (slot + 1));
-        let inner = Arc::new(Inner { backing, handle, attributes, retired: self.retired.clone() });
+        let (start, len) = match &backing {
+            Backing::Owned(memory) => (memory.as_ptr(), memory.len()),
+            Backing::Caller(region) => (region.as_ptr(), region.len()),
+        };
+        let inner =
+            Inner { start: Start(start), len, backing, handle, attributes, retired: self.retired.clone() };
+        let inner = Arc::new(inner);
         entry.region = Arc::downgrade(&inner);
         Ok(MemoryRegion(inner))
     }

@@ -15,12 +15,12 @@ use crate::cq::{CompletionQueue, Ring};
 use crate::credits::Credits;
 use crate::ethernet::Ethernet;
 use crate::hosts::Hosts;
-use crate::provider::Provider;
+use crate::provider::{AnyProvider, Provider};
 use crate::sinks::Sinks;
 use crate::sleep;
 use crate::{
-    Clock, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion, PostError,
-    ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
+    Clock, Completion, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion,
+    PostError, ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -100,8 +100,21 @@ pub(crate) struct Shared {
 }
 
 pub(crate) struct Core {
-    pub(crate) provider: Box<dyn Provider>,
+    pub(crate) provider: AnyProvider,
     pub(crate) sinks: Sinks,
+}
+
+impl Core {
+    #[inline(always)]
+    fn post(&mut self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) -> Result<()> {
+        match queue {
+            WorkQueue::Send => self.provider.post_send(vi, descriptor, &mut self.sinks),
+            WorkQueue::Receive => {
+                self.provider.post_receive(vi, descriptor, &mut self.sinks);
+                Ok(())
+            }
+        }
+    }
 }
 
 /// Descriptors that can wait while another thread holds the engine; beyond it a poster waits for its turn.
@@ -144,7 +157,10 @@ impl Nic {
         let properties = provider.properties().clone();
         Ok(Self(Arc::new(Shared {
             credits: Credits::new(properties.max_vis),
-            core: Mutex::new(Core { sinks: Sinks::new(properties.max_vis), provider: Box::new(provider) }),
+            core: Mutex::new(Core {
+                sinks: Sinks::new(properties.max_vis),
+                provider: AnyProvider::Ethernet(Box::new(provider)),
+            }),
             posts: ArrayQueue::new(POSTS),
             posted: AtomicBool::new(false),
             properties,
@@ -403,7 +419,7 @@ impl Shared {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn progress_with(&self, core: &mut Core) -> Result<usize> {
         self.drain_posts(core)?;
         core.provider.progress(&mut core.sinks)
@@ -422,7 +438,7 @@ impl Shared {
         // Acquire: pairs with the Release of the push; all that was pushed before the flag is seen in the queue.
         self.posted.swap(false, Ordering::Acquire);
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
-            if let Err(e) = core.provider.post(vi, queue, descriptor, &mut core.sinks) {
+            if let Err(e) = core.post(vi, queue, descriptor) {
                 // There may be more, which the next look has to find.
                 self.posted.store(true, Ordering::Relaxed);
                 return Err(e);
@@ -431,7 +447,8 @@ impl Shared {
         Ok(())
     }
 
-    #[inline]
+    /// Posts a descriptor that was checked to a queue, which the caller names by a constant.
+    #[inline(always)]
     pub(crate) fn post(
         &self,
         vi: ViId,
@@ -460,43 +477,51 @@ impl Shared {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is next
         // polled.
         if let Err(e) = self.drain_posts(core) {
             fault_at_post(&e);
         }
-        if let Err(e) = core.provider.post(vi, queue, descriptor, &mut core.sinks) {
+        if let Err(e) = core.post(vi, queue, descriptor) {
             fault_at_post(&e);
         }
     }
 
     /// The next completion of a ring; drives the provider when there is none. While somebody else holds it there is
     /// none, unless the caller is `patient`.
-    #[inline]
-    pub(crate) fn reap(&self, ring: &Ring, patient: bool) -> Result<Option<crate::Completion>> {
+    pub(crate) fn reap(&self, ring: &Ring, patient: bool) -> Result<Option<Completion>> {
         let mut core = match self.try_core() {
             Some(core) => core,
             None if patient => self.core(),
             None => return Ok(None),
         };
-        let core = &mut *core;
-        let mut next = core.sinks.rings.pop(ring.key());
-        if next.is_none() {
-            self.progress_with(core)?;
-            next = core.sinks.rings.pop(ring.key());
+        match core.sinks.rings.pop(ring.key()) {
+            Some(completion) => Ok(Some(self.reaped(ring, completion))),
+            None => self.drive_and_reap(ring, core),
         }
-        if let Some(completion) = &next
-            && !self.credits.give(completion.vi, completion.queue)
-        {
+    }
+
+    #[inline(never)]
+    fn drive_and_reap(&self, ring: &Ring, mut core: MutexGuard<'_, Core>) -> Result<Option<Completion>> {
+        let core = &mut *core;
+        self.progress_with(core)?;
+        Ok(core.sinks.rings.pop(ring.key()).map(|completion| self.reaped(ring, completion)))
+    }
+
+    /// Counts a completion back; under the lock.
+    #[inline(always)]
+    fn reaped(&self, ring: &Ring, completion: Completion) -> Completion {
+        if !self.credits.give(completion.vi, completion.queue) {
             // Its interface is gone: the entry that was kept for this completion is free now.
             ring.release(1);
         }
-        Ok(next)
+        completion
     }
 
-    pub(crate) fn destroy_vi(&self, vi: ViId) {
+    /// Destroys an interface; answers how many descriptors of its send and its receive queue are still to be reaped.
+    pub(crate) fn destroy_vi(&self, vi: ViId) -> [usize; 2] {
         let mut core = self.core();
         let core = &mut *core;
         let outcome = self
@@ -506,11 +531,7 @@ impl Shared {
         if let Err(e) = outcome {
             tracing::warn!(?vi, "destroying a virtual interface: {e}");
         }
-    }
-
-    /// Ends the counting for a work queue; answers how many descriptors are still to be reaped.
-    pub(crate) fn close_queue(&self, vi: ViId, queue: WorkQueue) -> usize {
-        self.credits.close(vi, queue)
+        [WorkQueue::Send, WorkQueue::Receive].map(|queue| self.credits.close(vi, queue))
     }
 
     /// Waits for `ready` to answer, up to `timeout`.

@@ -3,13 +3,15 @@
 //!
 //! A provider is called under its NIC's lock, by whoever won it, for one bounded piece of work.
 
+use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
+use crate::ethernet::Ethernet;
 use crate::sinks::Sinks;
 use crate::{
     ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
+    Peer, Result, ViAttributes, ViId, ViState,
 };
 
 pub(crate) use crate::engine::{ListenerId, RequestId};
@@ -54,14 +56,10 @@ pub(crate) trait Provider: Send {
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId>;
     fn destroy_vi(&mut self, vi: ViId, sink: &mut Sinks) -> Result<()>;
     fn state(&self, vi: ViId) -> Option<ViState>;
-    /// Takes a descriptor that was checked; it comes back by the sink.
-    fn post(
-        &mut self,
-        vi: ViId,
-        queue: WorkQueue,
-        descriptor: Box<Descriptor>,
-        sink: &mut Sinks,
-    ) -> Result<()>;
+    /// Takes a descriptor for the send queue that was checked; it comes back by the sink.
+    fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sink: &mut Sinks) -> Result<()>;
+    /// Takes a descriptor for the receive queue that was checked; it comes back by the sink.
+    fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sink: &mut Sinks);
 
     fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId>;
     fn unlisten(&mut self, listener: ListenerId, sink: &mut Sinks);
@@ -83,4 +81,57 @@ pub(crate) trait Provider: Send {
 
     fn add_host(&mut self, name: &str, mac: MacAddress) -> Result<()>;
     fn resolve(&mut self, name: &str, timeout: Duration, sink: &mut Sinks) -> Result<()>;
+}
+
+/// The providers that there are. What a message needs is called as what it is and not through the door, so that
+/// posting is one function from the caller's descriptor to the adapter's ring.
+pub(crate) enum AnyProvider {
+    /// Software on an Ethernet NIC.
+    Ethernet(Box<Ethernet>),
+}
+
+impl AnyProvider {
+    #[inline(always)]
+    pub(crate) fn progress(&mut self, sink: &mut Sinks) -> Result<usize> {
+        match self {
+            Self::Ethernet(provider) => provider.progress(sink),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn post_send(
+        &mut self,
+        vi: ViId,
+        descriptor: Box<Descriptor>,
+        sink: &mut Sinks,
+    ) -> Result<()> {
+        match self {
+            Self::Ethernet(provider) => provider.post_send(vi, descriptor, sink),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sink: &mut Sinks) {
+        match self {
+            Self::Ethernet(provider) => provider.post_receive(vi, descriptor, sink),
+        }
+    }
+}
+
+impl Deref for AnyProvider {
+    type Target = dyn Provider;
+
+    fn deref(&self) -> &Self::Target {
+        match self {
+            Self::Ethernet(provider) => &**provider,
+        }
+    }
+}
+
+impl DerefMut for AnyProvider {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        match self {
+            Self::Ethernet(provider) => &mut **provider,
+        }
+    }
 }

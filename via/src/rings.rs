@@ -1,112 +1,50 @@
 //! The rings of a NIC's completion queues. They are filled and emptied under the NIC's lock, which whoever reaps
 //! takes anyway to drive the NIC: so they need no atomic access of their own.
 
-use std::collections::VecDeque;
-
 use crate::Completion;
+use crate::ring::Ring;
 
-/// Names a ring: a slot, and how often it was used before.
+/// Names a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RingKey {
-    slot: u32,
-    generation: u32,
-}
+pub(crate) struct RingKey(u32);
 
 impl RingKey {
     /// Of no ring.
-    pub(crate) const NONE: Self = Self { slot: u32::MAX, generation: 0 };
+    pub(crate) const NONE: Self = Self(u32::MAX);
 }
 
+/// None in a place that is free.
 #[derive(Default)]
-pub(crate) struct Rings {
-    slots: Vec<Slot>,
-}
-
-struct Slot {
-    generation: u32,
-    in_use: bool,
-    capacity: usize,
-    entries: VecDeque<Completion>,
-}
+pub(crate) struct Rings(Vec<Option<Ring<Completion>>>);
 
 impl Rings {
     /// A new ring, with room for `capacity` completions.
     pub(crate) fn open(&mut self, capacity: usize) -> RingKey {
-        let entries = VecDeque::with_capacity(capacity);
-        let slot = match self.slots.iter().position(|slot| !slot.in_use) {
-            Some(free) => free,
-            None => {
-                self.slots.push(Slot { generation: 0, in_use: false, capacity: 0, entries: VecDeque::new() });
-                self.slots.len() - 1
-            }
-        };
-        let entry = &mut self.slots[slot];
-        *entry = Slot { generation: entry.generation.wrapping_add(1), in_use: true, capacity, entries };
-        RingKey { slot: slot as u32, generation: entry.generation }
+        let place = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.0.push(None);
+            self.0.len() - 1
+        });
+        self.0[place] = Some(Ring::new(capacity));
+        RingKey(place as u32)
     }
 
-    /// Ends a ring; answers what was in it.
-    pub(crate) fn close(&mut self, key: RingKey) -> VecDeque<Completion> {
-        match self.slots.get_mut(key.slot as usize).filter(|slot| slot.generation == key.generation) {
-            Some(slot) => {
-                slot.in_use = false;
-                slot.generation = slot.generation.wrapping_add(1);
-                std::mem::take(&mut slot.entries)
-            }
-            None => VecDeque::new(),
-        }
+    /// Ends a ring; answers what was in it. Its key may name another one from now on.
+    pub(crate) fn close(&mut self, key: RingKey) -> Option<Ring<Completion>> {
+        self.0.get_mut(key.0 as usize)?.take()
     }
 
-    /// Puts a completion in. Its entry was promised when its work queue was created. Those that come after their
-    /// ring has gone are dropped: nobody is left to reap them.
-    #[inline]
+    /// Puts a completion in. Its entry was promised when its work queue was created, so that there is room. Those
+    /// that come after their ring has gone are dropped: nobody is left to reap them.
+    #[inline(always)]
     pub(crate) fn push(&mut self, key: RingKey, completion: Completion) {
-        if let Some(slot) = self.slots.get_mut(key.slot as usize)
-            && slot.generation == key.generation
-        {
-            if slot.entries.len() < slot.capacity {
-                slot.entries.push_back(completion);
-            } else {
-                overrun(&completion);
-            }
+        if let Some(Some(ring)) = self.0.get_mut(key.0 as usize) {
+            ring.push(completion);
         }
     }
 
     /// Takes the oldest completion.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&mut self, key: RingKey) -> Option<Completion> {
-        self.slots.get_mut(key.slot as usize)?.entries.pop_front()
-    }
-}
-
-/// Cannot be, while posts are counted against the depth that was promised; losing it silently would be worse than
-/// saying so.
-#[cold]
-fn overrun(completion: &Completion) {
-    tracing::error!(vi = ?completion.vi, queue = ?completion.queue, "a completion found its queue full");
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Descriptor, ViId, WorkQueue};
-
-    #[test]
-    fn a_late_completion_does_not_get_into_another_ring() {
-        let mut rings = Rings::default();
-        let completion = || Completion {
-            vi: ViId { slot: 0, generation: 0 },
-            queue: WorkQueue::Send,
-            descriptor: Descriptor::new(vec![]),
-        };
-        let old = rings.open(2);
-        rings.push(old, completion());
-        assert_eq!(rings.close(old).len(), 1);
-        let new = rings.open(2);
-        assert_ne!(old, new);
-        rings.push(old, completion());
-        assert!(rings.pop(new).is_none());
-        rings.push(new, completion());
-        assert!(rings.pop(new).is_some() && rings.pop(new).is_none());
+        self.0.get_mut(key.0 as usize)?.as_mut()?.pop()
     }
 }

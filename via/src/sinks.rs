@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::provider::Event;
+use crate::ring::Ring;
 use crate::rings::{RingKey, Rings};
 use crate::{Completion, ConnectionLoss, Error, MacAddress, Peer, Result, ViId, WorkQueue};
 
@@ -40,6 +41,16 @@ impl Sinks {
             rings: Rings::default(),
             names: HashMap::new(),
         }
+    }
+
+    /// Ends a ring; answers what was in it. What comes for it later is dropped.
+    pub(crate) fn close_ring(&mut self, key: RingKey) -> Option<Ring<Completion>> {
+        for end in self.routes.iter_mut().flat_map(|route| [&mut route.send, &mut route.receive]) {
+            if *end == key {
+                *end = RingKey::NONE;
+            }
+        }
+        self.rings.close(key)
     }
 
     /// The entry stays after the interface is gone, for completions that come late, until the slot is used again.
@@ -83,7 +94,7 @@ impl Sinks {
 
 impl Sinks {
     /// Takes a descriptor that is done with; each posted one comes here exactly once.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn complete(&mut self, completion: Completion) {
         let vi = completion.vi;
         match self.routes.get(vi.slot as usize) {
@@ -129,4 +140,27 @@ impl Sinks {
 #[cold]
 fn unknown(vi: ViId) {
     tracing::error!(?vi, "a completion of an interface that nobody knows");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Descriptor;
+
+    #[test]
+    fn a_late_completion_does_not_get_into_another_ring() {
+        let vi = ViId { slot: 0, generation: 0 };
+        let completion = || Completion { vi, queue: WorkQueue::Send, descriptor: Descriptor::new(vec![]) };
+        let mut sinks = Sinks::new(1);
+        let old = sinks.rings.open(2);
+        sinks.open(vi, old, RingKey::NONE);
+        sinks.complete(completion());
+        assert_eq!(sinks.close_ring(old).and_then(|mut ring| ring.pop()).map(|c| c.vi), Some(vi));
+        let new = sinks.rings.open(2);
+        sinks.complete(completion());
+        assert!(sinks.rings.pop(new).is_none());
+        sinks.rings.push(new, completion());
+        assert!(sinks.rings.pop(new).is_some() && sinks.rings.pop(new).is_none());
+        sinks.complete(Completion { vi: ViId { slot: 9, generation: 0 }, ..completion() });
+    }
 }

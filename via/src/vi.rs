@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::cq::Ring;
 use crate::nic::Shared;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, Result, ViAttributes, ViId,
-    ViState, WorkQueue,
+    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, Result, Segment,
+    ViAttributes, ViId, ViState, WorkQueue,
 };
 
 /// A virtual interface: a pair of work queues, connected to one other. Dropping it disconnects it; what was
@@ -81,7 +81,6 @@ impl Vi {
     /// The descriptor comes back at once when the queue is full, a segment is of another NIC or tag, or the
     /// message is over the maximum transfer size. In state Error, and in Idle, it is taken and completes
     /// flushed.
-    #[inline]
     pub fn post_send(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
         self.post(WorkQueue::Send, descriptor)
     }
@@ -90,11 +89,11 @@ impl Vi {
     ///
     /// # Errors
     /// As [`Vi::post_send`].
-    #[inline]
     pub fn post_receive(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
         self.post(WorkQueue::Receive, descriptor)
     }
 
+    #[inline(always)]
     fn post(&self, queue: WorkQueue, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
         if let Err(error) = self.check(queue, &descriptor) {
             return Err(PostError { error, descriptor });
@@ -102,6 +101,7 @@ impl Vi {
         self.nic.post(self.id, queue, self.queue(queue).depth, descriptor)
     }
 
+    #[inline(always)]
     fn queue(&self, queue: WorkQueue) -> &Queue {
         match queue {
             WorkQueue::Send => &self.send,
@@ -110,7 +110,7 @@ impl Vi {
     }
 
     /// Bounds were checked when the segments were made; here: whose memory it is, and how much.
-    #[inline]
+    #[inline(always)]
     fn check(&self, queue: WorkQueue, descriptor: &Descriptor) -> Result<()> {
         let limits = self.nic.properties();
         if descriptor.segments.len() > limits.max_segments {
@@ -118,13 +118,9 @@ impl Vi {
         }
         let mut bytes = 0u64;
         for segment in &descriptor.segments {
-            let region = segment.region();
             // A tag names its NIC, so that this is a check of the NIC too.
-            if region.attributes().tag != self.attributes.tag {
-                return Err(Error::Protection {
-                    handle: region.handle(),
-                    why: "it is registered under another tag or with another NIC than the interface",
-                });
+            if segment.region().attributes().tag != self.attributes.tag {
+                return Err(foreign_memory(segment));
             }
             bytes += u64::from(segment.len());
         }
@@ -134,7 +130,7 @@ impl Vi {
                 return Err(Error::TooLong { length: bytes, limit });
             }
         } else if !matches!(descriptor.operation, Operation::Send) {
-            return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
+            return Err(rdma_received());
         }
         Ok(())
     }
@@ -240,14 +236,24 @@ impl Vi {
 
 impl Drop for Vi {
     fn drop(&mut self) {
-        self.nic.destroy_vi(self.id);
-        for which in [WorkQueue::Send, WorkQueue::Receive] {
-            let queue = self.queue(which);
-            // Entries of a shared queue are free again but for those with completions still to be reaped.
-            let out = self.nic.close_queue(self.id, which);
+        // Entries of a shared queue are free again but for those with completions still to be reaped.
+        for (queue, out) in [&self.send, &self.receive].into_iter().zip(self.nic.destroy_vi(self.id)) {
             queue.ring.release(queue.depth.saturating_sub(out));
         }
     }
+}
+
+#[cold]
+fn foreign_memory(segment: &Segment) -> Error {
+    Error::Protection {
+        handle: segment.region().handle(),
+        why: "it is registered under another tag or with another NIC than the interface",
+    }
+}
+
+#[cold]
+fn rdma_received() -> Error {
+    Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned())
 }
 
 /// A completion of an interface that is no more is still given to whoever reaps the queue.

@@ -14,50 +14,127 @@ use std::ptr;
 /// torn value is then possible, which the caller checks or does not mind.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise; in the first case the target is aligned.
+    unsafe {
+        if (to as usize).is_multiple_of(align_of::<u64>()) {
+            copy_by::<Aligned>(from, to, len);
+        } else {
+            copy_by::<Anywhere>(from, to, len);
+        }
+    }
+}
+
+/// How words are stored.
+trait Target {
+    /// # Safety
+    /// The word is mapped, and aligned as this target wants it.
+    unsafe fn put(to: *mut u8, word: u64);
+}
+
+/// At multiples of 8: one store.
+struct Aligned;
+
+impl Target for Aligned {
+    #[inline(always)]
+    unsafe fn put(to: *mut u8, word: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { to.cast::<u64>().write_volatile(word) };
+    }
+}
+
+/// At any address. The compiler takes two instructions more.
+struct Anywhere;
+
+impl Target for Anywhere {
+    #[inline(always)]
+    unsafe fn put(to: *mut u8, word: u64) {
+        // SAFETY: the caller's promise; the type has no alignment.
+        unsafe { to.cast::<Word>().write_volatile(Word(word)) };
+    }
+}
+
+/// # Safety
+/// As for [`copy`], and `to` is aligned as `T` wants it.
+#[inline(always)]
+unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
-    while len - done >= size_of::<[Word; 8]>() {
+    while len - done >= 64 {
+        // Twice four words: eight at a time would take more registers than there are to spare.
         // SAFETY: these 64 bytes lie within both ranges, as the rest below does.
-        unsafe { step::<[Word; 8]>(from, to, &mut done) };
+        unsafe {
+            step::<T, 4>(from, to, &mut done);
+            step::<T, 4>(from, to, &mut done);
+        }
+    }
+    if done == len {
+        return;
     }
     // What is left is below 64 bytes, and its binary digits say how it is made up: no loop, few branches.
     // SAFETY: the digits that are set add up to what is left.
     unsafe {
         if len & 32 != 0 {
-            step::<[Word; 4]>(from, to, &mut done);
+            step::<T, 4>(from, to, &mut done);
         }
         if len & 16 != 0 {
-            step::<[Word; 2]>(from, to, &mut done);
+            step::<T, 2>(from, to, &mut done);
         }
         if len & 8 != 0 {
-            step::<[Word; 1]>(from, to, &mut done);
+            step::<T, 1>(from, to, &mut done);
         }
-        if len & 4 != 0 {
-            step::<Half>(from, to, &mut done);
-        }
-        if len & 2 != 0 {
-            step::<Quarter>(from, to, &mut done);
-        }
-        if len & 1 != 0 {
-            step::<u8>(from, to, &mut done);
+        if len & 7 != 0 {
+            bytes(from.add(done), to.add(done), len & 7);
         }
     }
 }
 
-/// Something that is copied by volatile accesses, each byte once.
-trait Unit: Copy {
-    /// # Safety
-    /// Both are mapped for the size of `Self`; no alignment is needed.
-    unsafe fn copy(from: *const u8, to: *mut u8);
-}
-
-/// Copies one unit at `done`, and moves on.
+/// Copies `N` words at `done`, and moves on.
 ///
 /// # Safety
-/// `[done, done + size)` lies within both ranges.
+/// As for [`copy_by`], for `N` words from `done` on, which is a multiple of 8.
 #[inline(always)]
-unsafe fn step<T: Unit>(from: *const u8, to: *mut u8, done: &mut usize) {
+unsafe fn step<T: Target, const N: usize>(from: *const u8, to: *mut u8, done: &mut usize) {
+    let mut words = [0; N];
+    // First all loads, then all stores, so that they need not wait for each other in turn.
+    for (n, word) in words.iter_mut().enumerate() {
+        // SAFETY: the caller's promise, for word n of N.
+        *word = unsafe { from.add(*done).cast::<Word>().add(n).read_volatile() }.0;
+    }
+    for (n, word) in words.into_iter().enumerate() {
+        // SAFETY: as above.
+        unsafe { T::put(to.add(*done + 8 * n), word) };
+    }
+    *done += 8 * N;
+}
+
+/// Copies up to 7 bytes.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
+    let mut done = 0;
+    // SAFETY: the digits that are set add up to `len`.
+    unsafe {
+        if len & 4 != 0 {
+            unit::<Half>(from, to, &mut done);
+        }
+        if len & 2 != 0 {
+            unit::<Quarter>(from, to, &mut done);
+        }
+        if len & 1 != 0 {
+            unit::<u8>(from, to, &mut done);
+        }
+    }
+}
+
+/// Copies one `T` at `done`, and moves on.
+///
+/// # Safety
+/// It is mapped at both places; `T` has no alignment.
+#[inline(always)]
+unsafe fn unit<T: Copy>(from: *const u8, to: *mut u8, done: &mut usize) {
     // SAFETY: the caller's promise.
-    unsafe { T::copy(from.add(*done), to.add(*done)) };
+    unsafe { to.add(*done).cast::<T>().write_volatile(from.add(*done).cast::<T>().read_volatile()) };
     *done += size_of::<T>();
 }
 
@@ -76,34 +153,29 @@ struct Half(u32);
 #[repr(C, packed)]
 struct Quarter(u16);
 
-macro_rules! units {
-    ($($unit:ty),*) => {
-        $(impl Unit for $unit {
-            #[inline(always)]
-            unsafe fn copy(from: *const u8, to: *mut u8) {
-                // SAFETY: the caller's promise; the types have no alignment.
-                unsafe { to.cast::<Self>().write_volatile(from.cast::<Self>().read_volatile()) }
-            }
-        })*
-    };
+/// Reads little-endian 64-bit words.
+///
+/// # Safety
+/// `N` words from `from` on are mapped; no alignment is needed.
+#[inline(always)]
+pub unsafe fn read_words<const N: usize>(from: *const u8) -> [u64; N] {
+    let mut words = [0; N];
+    for (n, word) in words.iter_mut().enumerate() {
+        // SAFETY: the caller's promise, for word n of N.
+        *word = u64::from_le(unsafe { from.cast::<Word>().add(n).read_volatile() }.0);
+    }
+    words
 }
 
-units!(u8, Quarter, Half, Word);
-
-impl<const N: usize> Unit for [Word; N] {
-    #[inline(always)]
-    unsafe fn copy(from: *const u8, to: *mut u8) {
-        let (from, to) = (from.cast::<Word>(), to.cast::<Word>());
-        let mut words = [Word(0); N];
-        // First all loads, then all stores, so that they need not wait for each other in turn.
-        for (n, word) in words.iter_mut().enumerate() {
-            // SAFETY: the caller's promise, for word n of N.
-            *word = unsafe { from.add(n).read_volatile() };
-        }
-        for (n, word) in words.into_iter().enumerate() {
-            // SAFETY: as above.
-            unsafe { to.add(n).write_volatile(word) };
-        }
+/// Writes 64-bit words, little-endian.
+///
+/// # Safety
+/// `N` words from `to` on are mapped, and `to` is a multiple of 8.
+#[inline(always)]
+pub unsafe fn write_words<const N: usize>(to: *mut u8, words: &[u64; N]) {
+    for (n, word) in words.iter().enumerate() {
+        // SAFETY: the caller's promise, for word n of N.
+        unsafe { to.cast::<u64>().add(n).write_volatile(word.to_le()) };
     }
 }
 

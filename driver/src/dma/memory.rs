@@ -70,6 +70,7 @@ impl DmaMemory {
     }
 
     /// Bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.region.len()
     }
@@ -80,11 +81,13 @@ impl DmaMemory {
     }
 
     /// The I/O virtual address of byte 0.
+    #[inline]
     pub fn iova(&self) -> u64 {
         self.region.iova()
     }
 
     /// Byte 0 in this process; for volatile or atomic access only.
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.region.as_ptr()
     }

@@ -6,9 +6,11 @@ mod identity;
 mod iova;
 mod memory;
 mod region;
+mod slots;
 
 pub use domain::{DmaDomain, DomainLimits, Rights};
 pub use identity::IdentityDomain;
 pub use iova::IovaSpace;
 pub use memory::{DmaMemory, PageKind};
 pub use region::{DmaRegion, DmaSegment};
+pub use slots::{DmaSlot, DmaSlots};

@@ -29,6 +29,7 @@ impl DmaSegment {
     }
 
     /// First I/O virtual address.
+    #[inline]
     pub fn iova(&self) -> u64 {
         self.iova
     }
@@ -94,16 +95,19 @@ impl DmaRegion {
     }
 
     /// The I/O virtual address of the first byte.
+    #[inline]
     pub fn iova(&self) -> u64 {
         self.iova
     }
 
     /// First byte in this process.
+    #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         self.address
     }
 
     /// Bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }

@@ -140,6 +140,16 @@ impl<'a> RxFrame<'a> {
         true
     }
 
+    /// Reads its first `N` little-endian words; `None` when it is shorter.
+    #[inline(always)]
+    pub fn words<const N: usize>(&self) -> Option<[u64; N]> {
+        if self.len < N * size_of::<u64>() {
+            return None;
+        }
+        // SAFETY: within the frame (checked above), which is mapped for 'a.
+        Some(unsafe { copy::read_words(self.bytes) })
+    }
+
     /// Copies `len` bytes from `offset` on to raw memory; false, and nothing copied, when the frame is shorter.
     ///
     /// # Safety

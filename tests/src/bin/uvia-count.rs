@@ -32,6 +32,8 @@ fn main() -> ExitCode {
                 time.fetch_add(ROUND, Ordering::Relaxed);
                 ping.round();
             }
+            // Without closing: that waits by the system's time, and would be counted.
+            std::process::exit(0);
         }
         _ => {
             eprintln!("usage: uvia-count raw|vi ROUNDS");

@@ -5,11 +5,11 @@ use uvia_driver::nic::MacAddress;
 use super::core::Core;
 use super::handshake::Handshake;
 use super::receiver::Receiver;
-use super::ring::Ring;
 use super::sender::Sender;
 use super::{Event, Output, Time};
+use crate::ring::Ring;
 use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
-use crate::wire::data::{self, MAX_HEADER};
+use crate::wire::data::Route;
 use crate::{Completion, ConnectionLoss, Descriptor, Status, ViAttributes, ViId, ViState, WorkQueue};
 
 /// How far a descriptor of the send queue has come.
@@ -34,16 +34,26 @@ pub(super) struct SendWork {
     pub(super) stage: Stage,
 }
 
-/// A descriptor in the receive queue.
-pub(super) struct ReceiveWork {
-    pub(super) descriptor: Box<Descriptor>,
-    pub(super) capacity: u64,
+impl SendWork {
+    /// Whether nothing is to be waited for, when all frames before `una` are acknowledged.
+    #[inline(always)]
+    fn is_done(&self, una: u32) -> bool {
+        let over = match self.stage {
+            Stage::Waiting => false,
+            Stage::Sent => una.wrapping_sub(self.end) as i32 >= 0,
+            Stage::Ended => true,
+        };
+        over && self.references == 0
+    }
 }
 
 /// A virtual interface.
 pub(super) struct Endpoint {
     pub(super) id: ViId,
     pub(super) state: ViState,
+    /// [`Endpoint::is_calm`], as far as it is known: it may be false where that is true, never the other way round.
+    /// So whatever stirs clears it, and the ways that are taken without it set it again.
+    pub(super) calm: bool,
     /// It is in the list of those who wait for the adapter.
     pub(super) queued: bool,
     /// Names it as the owner of a frame's payload; the work's number is added.
@@ -61,9 +71,9 @@ pub(super) struct Endpoint {
     pub(super) sender: Sender,
     pub(super) receiver: Receiver,
     pub(super) sends: Ring<SendWork>,
-    pub(super) receives: Ring<ReceiveWork>,
-    /// The header of its frames, of which each frame changes a few fields.
-    pub(super) header: [u8; MAX_HEADER],
+    pub(super) receives: Ring<Box<Descriptor>>,
+    /// What all frames to its peer begin with.
+    pub(super) route: Route,
     pub(super) attributes: ViAttributes,
     pub(super) handshake: Option<Box<Handshake>>,
     pub(super) loss: Option<ConnectionLoss>,
@@ -80,6 +90,7 @@ impl Endpoint {
         Self {
             id,
             state: ViState::Idle,
+            calm: false,
             queued: false,
             token: u64::from(id.slot) << 48 | u64::from(id.generation & 0xffff) << 32,
             integrity: false,
@@ -91,7 +102,7 @@ impl Endpoint {
             receiver: Receiver::new(),
             sends: Ring::new(attributes.send_depth),
             receives: Ring::new(attributes.receive_depth),
-            header: [0; MAX_HEADER],
+            route: Route::default(),
             attributes: attributes.clone(),
             handshake: None,
             loss: None,
@@ -101,6 +112,16 @@ impl Endpoint {
             asked: Time(0),
             probed: Time(0),
         }
+    }
+
+    /// Whether it is connected, and nothing is out of the ordinary: no handshake under way, no frame lost or early, no
+    /// message begun, no end-to-end check. What is posted or arrives may then take the short way.
+    pub(super) fn is_calm(&self) -> bool {
+        self.state == ViState::Connected
+            && self.handshake.is_none()
+            && !self.integrity
+            && self.sender.has_no_gap()
+            && self.receiver.is_between_messages()
     }
 
     /// Its place in the table of interfaces.
@@ -160,6 +181,7 @@ impl Endpoint {
         theirs: &Offer<'_>,
     ) {
         self.state = ViState::Connected;
+        self.calm = false;
         self.loss = None;
         self.peer = peer;
         self.peer_slot = theirs.slot;
@@ -167,7 +189,7 @@ impl Endpoint {
         self.integrity = core.config.tuning.integrity || theirs.integrity;
         self.last_heard = now;
         self.probes = 0;
-        data::put_connection(&mut self.header, peer.0, core.config.mac.0, theirs.slot, peer_identity);
+        self.route = Route::new(peer.0, core.config.mac.0, theirs.slot, peer_identity);
         self.sender.establish(&core.config, theirs, self.integrity, self.sends.tail());
         self.receiver.establish(theirs.first_sequence, self.receives.head());
         core.connections += 1;
@@ -178,22 +200,14 @@ impl Endpoint {
     /// Gives back what is done with, in order.
     #[inline(always)]
     pub(super) fn complete_sends<O: Output + ?Sized>(&mut self, out: &mut O) {
-        while let Some(work) = self.sends.front() {
-            match work.stage {
-                Stage::Waiting => break,
-                Stage::Sent if self.sender.has_acknowledged(work.end) => {}
-                Stage::Sent => break,
-                Stage::Ended => {}
+        let (una, id) = (self.sender.acknowledged(), self.id);
+        while let Some(work) = self.sends.pop_if(|work| work.is_done(una)) {
+            let SendWork { mut descriptor, total, stage, .. } = work;
+            if stage == Stage::Sent {
+                descriptor.status = Status::DONE;
+                descriptor.length = total;
             }
-            if work.references != 0 {
-                break;
-            }
-            let Some(mut work) = self.sends.pop() else { break };
-            if work.stage == Stage::Sent {
-                work.descriptor.status = Status::DONE;
-                work.descriptor.length = work.total;
-            }
-            out.complete(Completion { vi: self.id, queue: WorkQueue::Send, descriptor: work.descriptor });
+            out.complete(Completion { vi: id, queue: WorkQueue::Send, descriptor });
         }
     }
 
@@ -218,10 +232,10 @@ impl Endpoint {
             number = number.wrapping_add(1);
         }
         self.complete_sends(out);
-        while let Some(mut work) = self.receives.pop() {
-            work.descriptor.status = Status::DONE | Status::FLUSHED;
-            work.descriptor.length = 0;
-            out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor: work.descriptor });
+        while let Some(mut descriptor) = self.receives.pop() {
+            descriptor.status = Status::DONE | Status::FLUSHED;
+            descriptor.length = 0;
+            out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
         }
     }
 
@@ -277,6 +291,7 @@ impl Endpoint {
                 core.bid_farewell(now, self.peer, self.identity, self.peer_identity, frame, out);
             }
         }
+        self.calm = false;
         self.identity = 0;
         self.peer_identity = 0;
         self.handshake = None;

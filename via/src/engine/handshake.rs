@@ -70,6 +70,7 @@ impl Endpoint {
         handshake.send(core, now, out);
         let next = handshake.next;
         self.handshake = Some(handshake);
+        self.calm = false;
         self.wake(core, next);
     }
 

@@ -16,7 +16,6 @@ mod listener;
 mod names;
 mod output;
 mod receiver;
-mod ring;
 mod sender;
 #[cfg(test)]
 mod simulation;
@@ -30,7 +29,7 @@ pub use output::*;
 pub use time::Time;
 
 use self::core::Core;
-use self::endpoint::{Endpoint, ReceiveWork};
+use self::endpoint::Endpoint;
 use self::handshake::Handshake;
 use self::listener::{Arrival, Listeners, check_private_data};
 use self::names::Names;
@@ -39,7 +38,7 @@ use crate::attributes::check_discriminator;
 use crate::memory::RegionTable;
 use crate::wire::control::{CloseReason, Control, Envelope, MAX_CONTROL, Offer, emit, parse};
 use crate::wire::data::{self, Extensions, Fixed};
-use crate::wire::{self, FIXED};
+use crate::wire::{self, FIXED, Words};
 use crate::{
     ConnectionLoss, Descriptor, EndpointClass, Error, NetAddress, ReliabilityLevel, Result, ViAttributes,
     ViId, ViState, WorkQueue,
@@ -165,7 +164,7 @@ impl Engine {
     }
 
     /// The interface and what it works with.
-    #[inline]
+    #[inline(always)]
     fn vi(&mut self, vi: ViId) -> Result<(&mut Core, &mut Endpoint)> {
         match self.vis.get_mut(vi.slot as usize) {
             Some(Slot { generation, endpoint: Some(endpoint) }) if *generation == vi.generation => {
@@ -193,7 +192,7 @@ impl Engine {
 
     /// Posts to the send queue. The caller has checked the descriptor: tags, bounds, lengths, the queue's depth.
     /// Where nothing can be sent it completes flushed.
-    #[inline]
+    #[inline(always)]
     pub fn post_send<O: Output + ?Sized>(
         &mut self,
         now: Time,
@@ -202,34 +201,29 @@ impl Engine {
         out: &mut O,
     ) {
         let Ok((core, endpoint)) = self.vi(vi) else { return };
-        if endpoint.state == ViState::Connected {
-            endpoint.post(core, now, descriptor, out);
+        if endpoint.may_post_short(core, &descriptor) {
+            endpoint.post_short(core, now, descriptor, out);
+        } else if endpoint.state == ViState::Connected {
+            endpoint.post_any(core, now, descriptor, out);
         } else {
             endpoint.flush_posted(WorkQueue::Send, descriptor, out);
         }
     }
 
     /// Posts to the receive queue; as for [`Engine::post_send`], but receives are kept in any state but Error.
-    #[inline]
+    #[inline(always)]
     pub fn post_receive<O: Output + ?Sized>(&mut self, vi: ViId, descriptor: Box<Descriptor>, out: &mut O) {
         let Ok((_, endpoint)) = self.vi(vi) else { return };
         if endpoint.state == ViState::Error {
             return endpoint.flush_posted(WorkQueue::Receive, descriptor, out);
         }
-        let mut capacity = 0;
-        for segment in &descriptor.segments {
-            capacity += u64::from(segment.len());
-        }
-        endpoint.receives.push(ReceiveWork { descriptor, capacity });
+        endpoint.receives.push(descriptor);
     }
 
     /// Takes a frame from the wire.
     #[inline]
     pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
-        let mut head = [0; FIXED];
-        if !frame.read(0, &mut head) {
-            return;
-        }
+        let Some(head) = frame.words() else { return };
         match wire::kind(&head) {
             Some(kind @ (data::DATA | data::ACK)) => self.receive_connected(now, kind, &head, frame, out),
             Some(_) => self.receive_control(now, frame, out),
@@ -242,7 +236,7 @@ impl Engine {
         &mut self,
         now: Time,
         kind: u8,
-        head: &[u8; FIXED],
+        head: &Words,
         frame: &RxFrame<'_>,
         out: &mut O,
     ) {
@@ -251,13 +245,13 @@ impl Engine {
             Some(Slot { endpoint: Some(endpoint), .. }) if endpoint.identity == fixed.identity => endpoint,
             _ => return self.stale(now, head, fixed.identity, out),
         };
-        if kind == data::DATA && endpoint.take_simple(&mut self.core, now, &fixed, frame, out) {
+        if kind == data::DATA && endpoint.take_short(&mut self.core, now, &fixed, frame, out) {
             return;
         }
         self.receive_any(now, kind, &fixed, frame, out);
     }
 
-    /// Takes a frame of a connection: all that [`Endpoint::take_simple`] does not.
+    /// Takes a frame of a connection: all that [`Endpoint::take_short`] does not.
     #[inline(never)]
     fn receive_any<O: Output + ?Sized>(
         &mut self,
@@ -276,6 +270,7 @@ impl Engine {
         if endpoint.integrity && !data::verify(fixed, frame) {
             return;
         }
+        endpoint.calm = false;
         let core = &mut self.core;
         let extensions = match data::extension_bytes(fixed.flags) {
             0 => Extensions::default(),
@@ -302,16 +297,17 @@ impl Engine {
             endpoint.receiver.owe();
         }
         endpoint.proceed(core, now, out);
+        endpoint.calm = endpoint.is_calm();
     }
 
     /// A frame of a connection that is no more, or never was. The peer is told, so that it need not wait for its
     /// time-outs.
     #[cold]
-    fn stale<O: Output + ?Sized>(&mut self, now: Time, head: &[u8; FIXED], identity: u64, out: &mut O) {
-        let (to, from) = (wire::mac_at(head, 6), self.core.config.mac.0);
+    fn stale<O: Output + ?Sized>(&mut self, now: Time, head: &Words, identity: u64, out: &mut O) {
+        let ((us, to), from) = (wire::stations(head), self.core.config.mac.0);
         let is_live = |slot: &Slot| slot.endpoint.as_deref().is_some_and(|e| e.identity == identity);
         // A live identity at the wrong place was damaged on its way: a reset would end what is well.
-        if wire::mac_at(head, 0) != from
+        if us != from
             || to[0] & 1 != 0
             || self.vis.iter().any(is_live)
             || self.core.remind(now, identity, out)
@@ -465,6 +461,7 @@ impl Engine {
                 endpoint.fail_request(ConnectFailure::Rejected { private_data: Vec::new() }, out);
             }
             ViState::Connected => {
+                endpoint.calm = false;
                 endpoint.sender.acknowledge(ack, 0, now, &core.config.tuning);
                 let loss = match reason {
                     CloseReason::Disconnected => ConnectionLoss::PeerDisconnected,

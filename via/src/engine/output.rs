@@ -2,13 +2,20 @@
 
 use uvia_driver::nic::MacAddress;
 
-use crate::{Completion, ConnectionLoss, MemoryRegion, NetAddress, ReliabilityLevel, ViId};
+use crate::wire::{self, Words};
+use crate::{Completion, ConnectionLoss, MemoryRegion, NetAddress, ReliabilityLevel, Segment, ViId};
 
 /// Where the engine puts what it makes. Its methods are called from within the engine's, and do not call back.
 pub trait Output {
     /// Offers one frame: `header`, which starts with the Ethernet header and is gone after the call, then the
     /// bytes of the parts.
     fn transmit(&mut self, header: &[u8], payload: &[PayloadPart<'_>], token: FrameToken) -> Sent;
+
+    /// As [`Output::transmit`], for the frame that counts: the fixed header alone, and one part.
+    #[inline]
+    fn transmit_plain(&mut self, header: &Words, part: &PayloadPart<'_>, token: FrameToken) -> Sent {
+        self.transmit(&wire::bytes(header), std::slice::from_ref(part), token)
+    }
 
     /// Offers a frame that manages connections or names: few, short, and often an answer to one that is being
     /// received. An adapter that cannot send while it receives keeps some of them until it can.
@@ -32,6 +39,14 @@ pub struct PayloadPart<'a> {
     pub offset: usize,
     /// Bytes; never 0.
     pub len: usize,
+}
+
+impl<'a> PayloadPart<'a> {
+    /// All of a segment.
+    #[inline(always)]
+    pub fn whole(segment: &'a Segment) -> Self {
+        Self { region: segment.region(), offset: segment.offset(), len: segment.len() as usize }
+    }
 }
 
 /// Names what a frame's payload belongs to.

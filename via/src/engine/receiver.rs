@@ -4,13 +4,13 @@ use uvia_driver::nic::RxFrame;
 
 use super::Time;
 use super::core::Core;
-use super::endpoint::{Endpoint, ReceiveWork};
+use super::endpoint::Endpoint;
 use super::sender::WINDOW;
 use super::{Output, Tuning};
 use crate::memory::MemoryRegion;
 use crate::wire::FIXED;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
-use crate::{Completion, Descriptor, MemoryHandle, Status, ViState, WorkQueue};
+use crate::{Completion, Descriptor, MemoryHandle, Status, WorkQueue};
 
 /// A frame's place in the stream of messages.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,6 +121,19 @@ impl Receiver {
         self.seen != 0
     }
 
+    /// Whether the next frame begins a message, and none came early.
+    pub(super) fn is_between_messages(&self) -> bool {
+        self.seen == 0 && self.offset == 0
+    }
+
+    /// All that has arrived is acknowledged, where nothing came early.
+    #[inline(always)]
+    pub(super) fn acknowledged_all(&mut self) {
+        self.unacked = 0;
+        self.ack_at = Time::NEVER;
+        self.owes = false;
+    }
+
     /// Bit n: frame `next` + 1 + n has arrived.
     pub(super) fn selective(&self) -> u64 {
         self.seen >> 1
@@ -161,7 +174,7 @@ impl Endpoint {
     /// Takes a data frame for the case that counts: next in order, nothing beside the fixed header, the whole of
     /// a message, for a receive of one segment. False when it is another case: nothing was done then.
     #[inline(always)]
-    pub(super) fn take_simple<O: Output + ?Sized>(
+    pub(super) fn take_short<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
         now: Time,
@@ -170,52 +183,47 @@ impl Endpoint {
         out: &mut O,
     ) -> bool {
         let receiver = &mut self.receiver;
-        let simple = fixed.flags & !(data::NOW | data::DRY) == data::LAST
-            && self.state == ViState::Connected
+        let short = self.calm
+            && fixed.flags & !(data::NOW | data::DRY) == data::LAST
             && fixed.payload != 0
-            && fixed.offset | receiver.offset == 0
             && fixed.sequence == receiver.next
             && fixed.message == receiver.message
-            && receiver.seen == 0
-            && !self.integrity
-            && self.handshake.is_none();
-        if !simple {
+            && fixed.offset == 0;
+        if !short {
             return false;
         }
-        let len = fixed.payload;
-        let Some(ReceiveWork { descriptor, .. }) = self.receives.front() else { return false };
-        let [segment] = &descriptor.segments[..] else { return false };
-        if segment.len() < u32::from(len)
-            || self.attributes.max_transfer_size < u32::from(len)
-            || !segment.region().place(segment.offset(), frame, FIXED, len as usize)
-        {
-            return false;
-        }
-        receiver.next = fixed.sequence.wrapping_add(1);
-        receiver.message = fixed.message.wrapping_add(1);
+        let len = u32::from(fixed.payload);
+        let limit = self.attributes.max_transfer_size;
+        let placed = |descriptor: &Box<Descriptor>| match &descriptor.segments[..] {
+            [segment] => len <= limit && segment.place(frame, FIXED, len),
+            _ => false,
+        };
+        let Some(mut descriptor) = self.receives.pop_if(placed) else { return false };
+        descriptor.immediate = None;
+        descriptor.status = Status::DONE;
+        descriptor.length = len;
+        receiver.next = receiver.next.wrapping_add(1);
+        receiver.message = receiver.message.wrapping_add(1);
         receiver.unacked += 1;
-        let ask_now = fixed.flags & data::NOW != 0 || receiver.unacked >= core.ack_every;
-        if ask_now {
+        if fixed.flags & data::NOW != 0 || receiver.unacked >= core.ack_every {
             receiver.owes = true;
         } else {
             let at = now.after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
             if at < receiver.ack_at {
                 receiver.ack_at = at;
-                self.wake(core, at);
+                if at < self.deadline {
+                    self.deadline = at;
+                    core.wake(at);
+                }
             }
         }
         self.last_heard = now;
         self.probes = 0;
         self.sender.peer_window = u32::from(fixed.window);
-        if self.sender.acknowledge_all(fixed.ack, now, &core.config.tuning) {
+        if self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning) {
             self.complete_sends(out);
         }
-        if let Some(ReceiveWork { mut descriptor, .. }) = self.receives.pop() {
-            descriptor.immediate = None;
-            descriptor.status = Status::DONE;
-            descriptor.length = u32::from(len);
-            out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
-        }
+        out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
         self.proceed(core, now, out);
         true
     }
@@ -317,8 +325,8 @@ impl Endpoint {
             let number = piece.message.wrapping_add(self.receiver.shift);
             let end = u64::from(piece.offset) + u64::from(piece.len);
             match self.receives.get(number) {
-                Some(work) if end <= work.capacity => {
-                    if !scatter(&work.descriptor, piece.offset, frame, from, len) {
+                Some(descriptor) if end <= descriptor.segment_bytes() => {
+                    if !scatter(descriptor, piece.offset, frame, from, len) {
                         return;
                     }
                 }
@@ -351,15 +359,15 @@ impl Endpoint {
         }
         // Sound frames have no offset that overflows.
         let end = piece.offset + piece.len;
-        let Some(work) = self.receives.front_mut() else { return Err(Refusal::Empty) };
-        if u64::from(end) > work.capacity {
+        let Some(descriptor) = self.receives.front() else { return Err(Refusal::Empty) };
+        if u64::from(end) > descriptor.segment_bytes() {
             return Err(Refusal::Length);
         }
         if end > self.attributes.max_transfer_size {
             return Err(Refusal::Protocol);
         }
         if let Source::Frame(frame, from) = source
-            && !scatter(&work.descriptor, piece.offset, frame, from, piece.len as usize)
+            && !scatter(descriptor, piece.offset, frame, from, piece.len as usize)
         {
             return Err(Refusal::Protocol);
         }
@@ -456,7 +464,7 @@ impl Endpoint {
         mut status: Status,
         out: &mut O,
     ) {
-        let Some(ReceiveWork { mut descriptor, .. }) = self.receives.pop() else { return };
+        let Some(mut descriptor) = self.receives.pop() else { return };
         descriptor.immediate = None;
         if piece.flags & data::IMMEDIATE != 0 {
             descriptor.immediate = Some(piece.immediate);
@@ -472,7 +480,7 @@ impl Endpoint {
     /// The first receive is too short for its message.
     #[cold]
     pub(super) fn complete_too_short<O: Output + ?Sized>(&mut self, out: &mut O) {
-        if let Some(ReceiveWork { mut descriptor, .. }) = self.receives.pop() {
+        if let Some(mut descriptor) = self.receives.pop() {
             descriptor.status = Status::DONE | Status::LENGTH_ERROR;
             descriptor.length = 0;
             descriptor.immediate = None;

@@ -139,6 +139,28 @@ impl Sender {
         self.una.wrapping_sub(end) as i32 >= 0
     }
 
+    /// All frames before it are acknowledged.
+    #[inline(always)]
+    pub(super) fn acknowledged(&self) -> u32 {
+        self.una
+    }
+
+    /// Whether no frame is known to be lost, or to have arrived before its turn.
+    pub(super) fn has_no_gap(&self) -> bool {
+        self.lost | self.sacked == 0
+    }
+
+    /// The window ends with the next frame: whether the peer is asked for an acknowledgement with it. Not with each,
+    /// when the window stays full.
+    #[cold]
+    fn asks(&mut self) -> bool {
+        let asks = self.unasked * 4 >= self.peer_window.min(self.window.size);
+        if asks {
+            self.unasked = 0;
+        }
+        asks
+    }
+
     #[inline]
     fn outstanding(&self) -> u32 {
         self.next.wrapping_sub(self.una)
@@ -190,9 +212,10 @@ impl Sender {
         self.measuring = false;
     }
 
-    /// Takes an acknowledgement on a frame that names no gap. Answers whether it is news.
+    /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either. Answers whether
+    /// it is news.
     #[inline(always)]
-    pub(super) fn acknowledge_all(&mut self, ack: u32, now: Time, tuning: &Tuning) -> bool {
+    pub(super) fn acknowledge_in_order(&mut self, ack: u32, now: Time, tuning: &Tuning) -> bool {
         let advance = ack.wrapping_sub(self.una);
         if advance == 0 || advance > self.outstanding() {
             return false;
@@ -212,6 +235,7 @@ impl Sender {
             return false;
         }
         if advance != 0 {
+            self.close_gaps(advance);
             self.advance(advance, now, tuning);
         }
         if sack != 0 {
@@ -226,9 +250,6 @@ impl Sender {
             self.measuring = false;
             self.timeout.measured(now.since(self.measured_from), tuning);
         }
-        if self.sacked | self.lost != 0 {
-            self.close_gaps(frames);
-        }
         self.una = self.una.wrapping_add(frames);
         self.timeout.progress();
         self.timer_from = now;
@@ -240,7 +261,6 @@ impl Sender {
     }
 
     /// So many frames are no longer in flight.
-    #[cold]
     fn close_gaps(&mut self, frames: u32) {
         for n in 0..frames {
             self.saw(self.una.wrapping_add(n));
@@ -297,62 +317,75 @@ impl Endpoint {
             || (self.sender.cursor.work != self.sends.tail() && self.sender.may_send())
     }
 
-    /// Posts to the send queue of a connected interface.
-    #[inline]
-    pub(super) fn post<O: Output + ?Sized>(
-        &mut self,
-        core: &mut Core,
-        now: Time,
-        descriptor: Box<crate::Descriptor>,
-        out: &mut O,
-    ) {
-        if let [segment] = &descriptor.segments[..] {
-            let room = self.sender.room;
-            let simple = descriptor.operation == Operation::Send
-                && descriptor.immediate.is_none()
-                && segment.len().wrapping_sub(1) < room;
-            if simple && self.is_clear(core) {
-                return self.post_simple(core, now, descriptor, out);
-            }
-        }
-        self.post_any(core, now, descriptor, out);
-    }
-
-    /// Whether the next frame may go out at once and needs nothing beside the fixed header.
+    /// Whether a descriptor may be posted by [`Endpoint::post_short`]: it is a plain message that fits a frame, which
+    /// may go out at once.
     #[inline(always)]
-    fn is_clear(&self, core: &Core) -> bool {
+    pub(super) fn may_post_short(&self, core: &Core, descriptor: &crate::Descriptor) -> bool {
+        let [segment] = &descriptor.segments[..] else { return false };
         let sender = &self.sender;
-        !core.full
+        self.calm
+            && descriptor.operation == Operation::Send
+            && descriptor.immediate.is_none()
+            && segment.len().wrapping_sub(1) < sender.room
+            && !core.full
             && core.active.is_empty()
-            && sender.lost | sender.sacked == 0
-            && !self.receiver.has_gap()
-            && !self.integrity
             && sender.cursor.work == self.sends.tail()
             && sender.outstanding() < sender.peer_window.min(sender.window.size)
     }
 
-    /// [`Endpoint::post`] for the case that counts: one segment that fits a frame, which may be sent now.
+    /// Posts to the send queue, for the case that counts. All is accounted for before the frame is offered, and taken
+    /// back in the rare case that the adapter has no room: nothing has then to be kept over the call.
     #[inline(always)]
-    fn post_simple<O: Output + ?Sized>(
+    pub(super) fn post_short<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
         now: Time,
         descriptor: Box<crate::Descriptor>,
         out: &mut O,
     ) {
-        let segment = &descriptor.segments[0];
-        let len = segment.len();
+        debug_assert!(self.is_calm());
+        let len = descriptor.segments.first().map_or(0, Segment::len);
         let sender = &mut self.sender;
-        let (sequence, work, message) = (sender.next, sender.cursor.work, sender.cursor.message);
-        let first = sequence == sender.una;
-        let limit = sender.peer_window.min(sender.window.size);
+        let (sequence, message) = (sender.next, sender.cursor.message);
+        let end = sequence.wrapping_add(1);
+        let token = FrameToken(self.token | u64::from(sender.cursor.work));
+        let work =
+            self.sends.push(SendWork { descriptor, total: len, references: 0, end, stage: Stage::Sent });
+        // One segment, as was seen before it was posted.
+        let Some(segment) = work.descriptor.segments.first() else { return };
         let mut flags = data::LAST | data::DRY;
-        let mut unasked = sender.unasked + 1;
-        if sender.outstanding() + 1 >= limit && unasked * 4 >= limit {
+        sender.unasked += 1;
+        if end.wrapping_sub(sender.una) >= sender.peer_window.min(sender.window.size) && sender.asks() {
             flags |= data::NOW;
-            unasked = 0;
         }
-        Fixed {
+        sender.order = sender.order.wrapping_add(1);
+        sender.flights[sequence as usize % WINDOW] = Flight {
+            work: sender.cursor.work,
+            message,
+            offset: 0,
+            len,
+            place: Place::default(),
+            order: sender.order,
+        };
+        sender.next = end;
+        sender.cursor.work = sender.cursor.work.wrapping_add(1);
+        sender.cursor.message = message.wrapping_add(1);
+        if !sender.measuring && (sender.order.is_multiple_of(MEASURED) || sender.timeout.is_unmeasured()) {
+            sender.measuring = true;
+            sender.measured = sequence;
+            sender.measured_from = now;
+        }
+        if sequence == sender.una {
+            sender.timer_from = now;
+            sender.progress = now;
+            let at = sender.timeout.at(now, &core.config.tuning);
+            if at < self.deadline {
+                self.deadline = at;
+                core.wake(at);
+            }
+        }
+        self.receiver.acknowledged_all();
+        let header = Fixed {
             flags,
             slot: 0,
             payload: len as u16,
@@ -363,51 +396,37 @@ impl Endpoint {
             message,
             offset: 0,
         }
-        .put(&mut self.header, data::DATA);
-        let part = PayloadPart { region: segment.region(), offset: segment.offset(), len: len as usize };
-        let token = FrameToken(self.token | u64::from(work));
-        let references = match out.transmit(&self.header[..FIXED], std::slice::from_ref(&part), token) {
-            Sent::Copied => 0,
-            Sent::Referenced => 1,
-            Sent::Full => {
-                self.sends.push(SendWork {
-                    descriptor,
-                    total: len,
-                    references: 0,
-                    end: 0,
-                    stage: Stage::Waiting,
-                });
-                core.found_full(now);
-                return self.enqueue(core);
-            }
-        };
-        let end = sequence.wrapping_add(1);
-        self.sends.push(SendWork { descriptor, total: len, references, end, stage: Stage::Sent });
-        self.receiver.acknowledged(true);
-        let order = sender.order.wrapping_add(1);
-        sender.flights[sequence as usize % WINDOW] =
-            Flight { work, message, offset: 0, len, place: Place::default(), order };
-        sender.order = order;
-        sender.unasked = unasked;
-        sender.next = end;
-        sender.cursor.work = work.wrapping_add(1);
-        sender.cursor.message = message.wrapping_add(1);
-        if !sender.measuring && (order.is_multiple_of(MEASURED) || sender.timeout.is_unmeasured()) {
-            sender.measuring = true;
-            sender.measured = sequence;
-            sender.measured_from = now;
-        }
-        if first {
-            sender.timer_from = now;
-            sender.progress = now;
-            let at = sender.timeout.at(now, &core.config.tuning);
-            self.wake(core, at);
+        .words(&self.route, data::DATA);
+        match out.transmit_plain(&header, &PayloadPart::whole(segment), token) {
+            Sent::Copied => {}
+            Sent::Referenced => work.references = 1,
+            Sent::Full => self.unsend(core, now),
         }
     }
 
-    /// [`Endpoint::post`] for all other cases.
+    /// Takes back that the last descriptor was sent: the adapter had no room for it.
+    #[cold]
+    fn unsend(&mut self, core: &mut Core, now: Time) {
+        let sender = &mut self.sender;
+        sender.next = sender.next.wrapping_sub(1);
+        sender.cursor.work = sender.cursor.work.wrapping_sub(1);
+        sender.cursor.message = sender.cursor.message.wrapping_sub(1);
+        sender.order = sender.order.wrapping_sub(1);
+        if sender.measured == sender.next {
+            sender.measuring = false;
+        }
+        if let Some(work) = self.sends.get_mut(sender.cursor.work) {
+            work.stage = Stage::Waiting;
+        }
+        // What it would have acknowledged is owed still.
+        self.receiver.owe();
+        core.found_full(now);
+        self.enqueue(core);
+    }
+
+    /// Posts to the send queue of a connected interface, in all other cases.
     #[inline(never)]
-    fn post_any<O: Output + ?Sized>(
+    pub(super) fn post_any<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
         now: Time,
@@ -424,6 +443,7 @@ impl Endpoint {
         } else {
             self.pump(core, now, WINDOW as u32, out);
         }
+        self.calm = self.is_calm();
     }
 
     /// Sends what may be sent: `budget` frames at most, the rest has to wait for the next turn.
@@ -613,13 +633,13 @@ impl Endpoint {
             message: flight.message,
             offset: flight.offset,
         };
-        fixed.put(&mut self.header, data::DATA);
-        let len = extensions.put(&mut self.header, flags);
+        let mut header = fixed.header(&self.route, data::DATA);
+        let len = extensions.put(&mut header, flags);
         if self.integrity {
-            let check = crc::of_parts(&self.header[..len], parts);
-            put_u32(&mut self.header, len - 4, check);
+            let check = crc::of_parts(&header[..len], parts);
+            put_u32(&mut header, len - 4, check);
         }
-        match out.transmit(&self.header[..len], parts, token) {
+        match out.transmit(&header[..len], parts, token) {
             Sent::Full => return None,
             Sent::Copied => {}
             Sent::Referenced => work.references += 1,
@@ -659,13 +679,13 @@ impl Endpoint {
             message: 0,
             offset: 0,
         };
-        fixed.put(&mut self.header, data::ACK);
-        let len = extensions.put(&mut self.header, flags);
+        let mut header = fixed.header(&self.route, data::ACK);
+        let len = extensions.put(&mut header, flags);
         if self.integrity {
-            let check = crc::of_parts(&self.header[..len], &[]);
-            put_u32(&mut self.header, len - 4, check);
+            let check = crc::of_parts(&header[..len], &[]);
+            put_u32(&mut header, len - 4, check);
         }
-        if out.transmit(&self.header[..len], &[], FrameToken::NO_MEMORY) == Sent::Full {
+        if out.transmit(&header[..len], &[], FrameToken::NO_MEMORY) == Sent::Full {
             core.found_full(now);
             self.enqueue(core);
         } else {

@@ -17,6 +17,7 @@ impl Endpoint {
     /// an early look costs less than keeping account of every frame.
     pub(super) fn on_time<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
         self.deadline = Time::NEVER;
+        self.calm = false;
         if !self.tend_handshake(core, now, out) || self.state != ViState::Connected {
             return;
         }

@@ -14,9 +14,10 @@ use uvia_driver::nic::Nic;
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
+use crate::wire::{self, Words};
 use crate::{
     Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, ViAttributes, ViId, ViState, WorkQueue,
+    Peer, Result, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -84,7 +85,7 @@ impl Ethernet {
     }
 
     /// Calls the engine with a way to send, and tells the adapter of what it sent.
-    #[inline]
+    #[inline(always)]
     fn with<T>(
         &mut self,
         sinks: &mut Sinks,
@@ -98,7 +99,7 @@ impl Ethernet {
     }
 
     /// Tells the adapter of what was put into its ring, and the caller of what it met there.
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self) -> Result<()> {
         if self.port.fault.is_some() {
             return self.port.take_fault();
@@ -154,6 +155,13 @@ struct Port {
 }
 
 impl Port {
+    /// Keeps what the adapter said; for now it takes nothing.
+    #[cold]
+    fn fails(&mut self, error: crate::Error) -> engine::Sent {
+        self.fault = Some(error);
+        engine::Sent::Full
+    }
+
     #[cold]
     fn take_fault(&mut self) -> Result<()> {
         self.fault.take().map_or(Ok(()), Err)
@@ -182,10 +190,26 @@ impl engine::Output for Out<'_> {
         }
         match self.port.transmitter.transmit(&mut **adapter, header, payload, token) {
             Ok(sent) => sent,
-            Err(e) => {
-                self.port.fault = Some(e);
-                engine::Sent::Full
+            Err(e) => self.port.fails(e),
+        }
+    }
+
+    #[inline(always)]
+    fn transmit_plain(
+        &mut self,
+        header: &Words,
+        part: &engine::PayloadPart<'_>,
+        token: engine::FrameToken,
+    ) -> engine::Sent {
+        let short = self.port.transmitter.is_short(part) && self.port.fault.is_none();
+        match &mut self.adapter {
+            Some(adapter) if short => {
+                match self.port.transmitter.transmit_short(&mut **adapter, header, part) {
+                    Ok(sent) => sent,
+                    Err(e) => self.port.fails(e),
+                }
             }
+            _ => self.transmit(&wire::bytes(header), std::slice::from_ref(part), token),
         }
     }
 
@@ -196,7 +220,7 @@ impl engine::Output for Out<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn complete(&mut self, completion: Completion) {
         self.sinks.complete(completion);
     }
@@ -248,6 +272,7 @@ impl Provider for Ethernet {
         &self.properties
     }
 
+    #[inline(always)]
     fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
         let now = self.now();
         let engine = &mut self.engine;
@@ -320,24 +345,19 @@ impl Provider for Ethernet {
         self.engine.state(vi)
     }
 
-    #[inline]
-    fn post(
-        &mut self,
-        vi: ViId,
-        queue: WorkQueue,
-        descriptor: Box<Descriptor>,
-        sinks: &mut Sinks,
-    ) -> Result<()> {
-        match queue {
-            WorkQueue::Send => {
-                self.with(sinks, |engine, now, out| engine.post_send(now, vi, descriptor, out))
-            }
-            WorkQueue::Receive => {
-                let mut out = Out { adapter: None, port: &mut self.port, sinks };
-                self.engine.post_receive(vi, descriptor, &mut out);
-                Ok(())
-            }
-        }
+    #[inline(always)]
+    fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> Result<()> {
+        // As `with`, but a closure would not be inlined.
+        let now = self.now();
+        let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+        self.engine.post_send(now, vi, descriptor, &mut out);
+        self.settle()
+    }
+
+    #[inline(always)]
+    fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) {
+        let mut out = Out { adapter: None, port: &mut self.port, sinks };
+        self.engine.post_receive(vi, descriptor, &mut out);
     }
 
     fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId> {

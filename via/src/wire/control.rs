@@ -96,7 +96,7 @@ pub(crate) enum Control<'a> {
 
 /// Reads a management frame from a copy of it; none unless every field is right.
 pub(crate) fn parse(bytes: &[u8]) -> Option<(Envelope, Control<'_>)> {
-    let kind = super::kind(bytes.first_chunk::<FIXED>()?)?;
+    let kind = super::kind(&super::words(bytes.first_chunk::<FIXED>()?))?;
     let len = super::ETHERNET + u16_at(bytes, LENGTH_AT) as usize;
     if len < FIXED || len > bytes.len() || len > MAX_CONTROL {
         return None;

@@ -2,7 +2,7 @@
 
 use uvia_driver::nic::RxFrame;
 
-use super::{FIXED, crc, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
+use super::{FIXED, Words, crc, put_u32, put_u64, u32_at, u64_at};
 
 /// A part of a message.
 pub(crate) const DATA: u8 = 1;
@@ -30,16 +30,6 @@ pub(crate) const MAX_HEADER: usize = FIXED + 32;
 /// Most bytes that a header of a data frame takes from the payload of an Ethernet frame, without the check.
 pub(crate) const OVERHEAD: usize = MAX_HEADER - super::ETHERNET;
 
-const FLAGS_AT: usize = 16;
-const SLOT_AT: usize = 18;
-const PAYLOAD_AT: usize = 20;
-const WINDOW_AT: usize = 22;
-const IDENTITY_AT: usize = 24;
-const SEQUENCE_AT: usize = 32;
-const ACK_AT: usize = 36;
-const MESSAGE_AT: usize = 40;
-const OFFSET_AT: usize = 44;
-
 /// Bytes of the extensions that the flags name.
 #[inline]
 pub(crate) fn extension_bytes(flags: u16) -> usize {
@@ -48,7 +38,7 @@ pub(crate) fn extension_bytes(flags: u16) -> usize {
     (flags & 0x08) + ((flags & 0x02) << 1) + ((flags & 0x04) << 2) + ((flags & 0x10) >> 2)
 }
 
-/// The fixed part, as it came.
+/// The fields of the fixed part. A frame that is made has slot and identity from its [`Route`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fixed {
     pub flags: u16,
@@ -64,19 +54,43 @@ pub(crate) struct Fixed {
 
 impl Fixed {
     /// Reads the fields.
-    #[inline]
-    pub(crate) fn read(head: &[u8; FIXED]) -> Self {
+    #[inline(always)]
+    pub(crate) fn read(head: &Words) -> Self {
+        let [_, _, lengths, identity, numbers, place] = *head;
         Self {
-            flags: u16_at(head, FLAGS_AT),
-            slot: u16_at(head, SLOT_AT),
-            payload: u16_at(head, PAYLOAD_AT),
-            window: u16_at(head, WINDOW_AT),
-            identity: u64_at(head, IDENTITY_AT),
-            sequence: u32_at(head, SEQUENCE_AT),
-            ack: u32_at(head, ACK_AT),
-            message: u32_at(head, MESSAGE_AT),
-            offset: u32_at(head, OFFSET_AT),
+            flags: lengths as u16,
+            slot: (lengths >> 16) as u16,
+            payload: (lengths >> 32) as u16,
+            window: (lengths >> 48) as u16,
+            identity,
+            sequence: numbers as u32,
+            ack: (numbers >> 32) as u32,
+            message: place as u32,
+            offset: (place >> 32) as u32,
         }
+    }
+
+    /// The fixed part of a frame to where `self` says, from and to the stations of `route`.
+    #[inline(always)]
+    pub(crate) fn words(&self, route: &Route, kind: u8) -> Words {
+        [
+            route.stations[0],
+            route.stations[1] | u64::from(kind) << 56,
+            u64::from(self.flags)
+                | u64::from(route.slot) << 16
+                | u64::from(self.payload) << 32
+                | u64::from(self.window) << 48,
+            route.identity,
+            u64::from(self.sequence) | u64::from(self.ack) << 32,
+            u64::from(self.message) | u64::from(self.offset) << 32,
+        ]
+    }
+
+    /// As [`Fixed::words`], with room for extensions behind.
+    pub(crate) fn header(&self, route: &Route, kind: u8) -> [u8; MAX_HEADER] {
+        let mut header = [0; MAX_HEADER];
+        header[..FIXED].copy_from_slice(&super::bytes(&self.words(route, kind)));
+        header
     }
 
     /// Whether flags and lengths fit together and the frame has room for them.
@@ -98,32 +112,24 @@ impl Fixed {
                 && self.offset == 0
         }
     }
-
-    /// Writes the fields that change from frame to frame: kind, flags, payload bytes, window, numbers.
-    #[inline]
-    pub(crate) fn put(&self, header: &mut [u8; MAX_HEADER], kind: u8) {
-        header[15] = kind;
-        put_u16(header, FLAGS_AT, self.flags);
-        put_u16(header, PAYLOAD_AT, self.payload);
-        put_u16(header, WINDOW_AT, self.window);
-        put_u32(header, SEQUENCE_AT, self.sequence);
-        put_u32(header, ACK_AT, self.ack);
-        put_u32(header, MESSAGE_AT, self.message);
-        put_u32(header, OFFSET_AT, self.offset);
-    }
 }
 
-/// Writes what stays the same for all frames of a connection.
-pub(crate) fn put_connection(
-    header: &mut [u8; MAX_HEADER],
-    to: [u8; 6],
-    from: [u8; 6],
-    slot: u16,
+/// What stays the same for all frames of a connection in one direction: stations, signature, slot and identity.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Route {
+    /// The first two words, without the kind.
+    stations: [u64; 2],
     identity: u64,
-) {
-    super::put_start(header, to, from, DATA);
-    put_u16(header, SLOT_AT, slot);
-    put_u64(header, IDENTITY_AT, identity);
+    slot: u16,
+}
+
+impl Route {
+    /// To the interface with that slot and identity.
+    pub(crate) fn new(to: [u8; 6], from: [u8; 6], slot: u16, identity: u64) -> Self {
+        let mut start = [0; 16];
+        super::put_start(&mut start, to, from, 0);
+        Self { stations: [u64_at(&start, 0), u64_at(&start, 8)], identity, slot }
+    }
 }
 
 /// Memory of the receiver that an RDMA write goes to.

@@ -46,11 +46,17 @@ pub(crate) const FIXED: usize = 48;
 /// Local experimental EtherType 1 (IEEE 802), as the bytes lie on the wire, then the version.
 const SIGNATURE: [u8; 3] = [0x88, 0xb5, 1];
 
+/// The first 48 bytes of a frame as the little-endian words that they are read and written in.
+pub(crate) type Words = [u64; FIXED / 8];
+
+/// EtherType and version, as they lie in the upper half of word 1, below the kind.
+const SIGNATURE_BITS: u64 =
+    (SIGNATURE[0] as u64) << 32 | (SIGNATURE[1] as u64) << 40 | (SIGNATURE[2] as u64) << 48;
+
 /// The kind of a frame; none for frames that are not ours or of another version.
-#[inline]
-pub(crate) fn kind(head: &[u8; FIXED]) -> Option<u8> {
-    let word = u32_at(head, 12).to_le_bytes();
-    ([word[0], word[1], word[2]] == SIGNATURE).then_some(word[3])
+#[inline(always)]
+pub(crate) fn kind(head: &Words) -> Option<u8> {
+    (head[1] & 0x00ff_ffff_0000_0000 == SIGNATURE_BITS).then_some((head[1] >> 56) as u8)
 }
 
 /// Writes all that comes before a frame's own fields.
@@ -107,9 +113,29 @@ pub(crate) fn put_u64(bytes: &mut [u8], at: usize, value: u64) {
     put(bytes, at, value.to_le_bytes());
 }
 
+/// The stations that a frame goes to and comes from.
+pub(crate) fn stations(head: &Words) -> ([u8; 6], [u8; 6]) {
+    let bytes = bytes(head);
+    (mac_at(&bytes, 0), mac_at(&bytes, 6))
+}
+
+/// The words that the bytes are.
+pub(crate) fn words(bytes: &[u8; FIXED]) -> Words {
+    std::array::from_fn(|n| u64_at(bytes, 8 * n))
+}
+
 /// A station address in a frame.
 pub(crate) fn mac_at(bytes: &[u8], at: usize) -> [u8; 6] {
     let mut mac = [0; 6];
     mac.copy_from_slice(&bytes[at..at + 6]);
     mac
+}
+
+/// The words as the bytes that they stand for.
+pub(crate) fn bytes(words: &Words) -> [u8; FIXED] {
+    let mut bytes = [0; FIXED];
+    for (field, word) in bytes.chunks_exact_mut(8).zip(words) {
+        field.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
 }

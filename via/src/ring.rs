@@ -1,8 +1,8 @@
-//! A queue whose entries keep their numbers: a work queue.
+//! A queue whose entries keep their numbers: work queues, and the rings of completion queues.
 
 /// Entries are numbered in the order in which they come, from 0 on, wrapping. It grows only when more are put
 /// in than it was made for.
-pub(super) struct Ring<T> {
+pub(crate) struct Ring<T> {
     slots: Box<[Option<T>]>,
     mask: u32,
     head: u32,
@@ -11,7 +11,7 @@ pub(super) struct Ring<T> {
 
 impl<T> Ring<T> {
     /// Room for `depth` entries.
-    pub(super) fn new(depth: usize) -> Self {
+    pub(crate) fn new(depth: usize) -> Self {
         let mut slots = Vec::new();
         slots.resize_with(depth.max(1).next_power_of_two(), || None);
         let mask = slots.len() as u32 - 1;
@@ -25,51 +25,60 @@ impl<T> Ring<T> {
 
     /// The number of the entry that comes out next.
     #[inline(always)]
-    pub(super) fn head(&self) -> u32 {
+    pub(crate) fn head(&self) -> u32 {
         self.head
     }
 
     /// The number that the next entry will get.
     #[inline(always)]
-    pub(super) fn tail(&self) -> u32 {
+    pub(crate) fn tail(&self) -> u32 {
         self.tail
     }
 
     #[inline(always)]
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.head == self.tail
     }
 
+    /// Puts an entry in; it can be changed there.
     #[inline(always)]
-    pub(super) fn push(&mut self, entry: T) {
+    pub(crate) fn push(&mut self, entry: T) -> &mut T {
         if self.tail.wrapping_sub(self.head) > self.mask {
             self.grow();
         }
         let index = self.index(self.tail);
+        self.tail = self.tail.wrapping_add(1);
+        let slot = &mut self.slots[index];
         // The place is free: `None` there needs no drop.
-        let before = self.slots[index].replace(entry);
+        let before = slot.replace(entry);
         debug_assert!(before.is_none());
         std::mem::forget(before);
-        self.tail = self.tail.wrapping_add(1);
+        slot.as_mut().expect("was just put there")
     }
 
     #[inline(always)]
-    pub(super) fn front(&self) -> Option<&T> {
+    pub(crate) fn front(&self) -> Option<&T> {
         self.slots[self.index(self.head)].as_ref()
     }
 
     #[inline(always)]
-    pub(super) fn front_mut(&mut self) -> Option<&mut T> {
-        let index = self.index(self.head);
-        self.slots[index].as_mut()
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.pop_if(|_| true)
     }
 
+    /// Takes the entry that comes out next, if there is one and it is wanted.
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<T> {
+    pub(crate) fn pop_if(&mut self, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+        if self.is_empty() {
+            return None;
+        }
         let index = self.index(self.head);
-        let entry = self.slots[index].take()?;
+        let slot = &mut self.slots[index];
+        if !slot.as_ref().is_some_and(wanted) {
+            return None;
+        }
         self.head = self.head.wrapping_add(1);
-        Some(entry)
+        slot.take()
     }
 
     #[inline(always)]
@@ -78,12 +87,12 @@ impl<T> Ring<T> {
     }
 
     #[inline(always)]
-    pub(super) fn get(&self, number: u32) -> Option<&T> {
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
         if self.holds(number) { self.slots[self.index(number)].as_ref() } else { None }
     }
 
     #[inline(always)]
-    pub(super) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         if !self.holds(number) {
             return None;
         }
