@@ -28,26 +28,30 @@ impl RawPair {
         Self { ends: [(a, of_a), (b, of_b)], len, into: [0; 2048] }
     }
 
-    /// One frame each way, its payload copied out at the receiver.
+    /// `burst` frames each way, their payloads copied out at the receiver.
     #[inline]
-    pub fn round(&mut self) {
-        self.leg(0);
-        self.leg(1);
+    pub fn round(&mut self, burst: usize) {
+        self.leg(0, burst);
+        self.leg(1, burst);
     }
 
-    fn leg(&mut self, from: usize) {
+    fn leg(&mut self, from: usize, burst: usize) {
         let len = self.len;
         let (nic, memory) = &mut self.ends[from];
         let segment = [memory.segment(0..len).expect("within the memory")];
         nic.reclaim(&mut |_| ()).expect("the adapter works");
-        assert!(nic.transmit(&TxFrame { segments: &segment, token: 0 }).expect("the adapter works"));
+        for _ in 0..burst {
+            assert!(nic.transmit(&TxFrame { segments: &segment, token: 0 }).expect("the adapter works"));
+        }
         nic.flush().expect("the adapter works");
         let into = &mut self.into;
-        let mut got = false;
-        while !got {
+        let mut got = 0;
+        while got < burst {
             self.ends[1 - from]
                 .0
-                .receive(64, &mut |frame| got = frame.len() == len && frame.read(0, &mut into[..len]))
+                .receive(64, &mut |frame| {
+                    got += usize::from(frame.len() == len && frame.read(0, &mut into[..len]));
+                })
                 .expect("the adapter works");
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia::{
-    Clock, CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions,
-    ProtectionTag, Vi, ViAttributes, WorkQueue,
+    Clock, Completion, CompletionQueue, Completions, Descriptor, MemoryAttributes, MemoryRegion, NetAddress,
+    Nic, NicOptions, ProtectionTag, Vi, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::DmaDomain;
 
@@ -117,36 +117,48 @@ pub fn join(a: &End, b: &End, discriminator: &[u8]) -> uvia::Result<()> {
     }
 }
 
-/// A ping-pong of sends over a connected pair, all set up: each round moves one message each way.
+/// A ping-pong of sends over a connected pair, all set up: each round moves as many messages each way.
 pub struct PingPong {
     pair: ViPair,
-    a: Idle,
-    b: Idle,
+    a: Hand,
+    b: Hand,
 }
 
-/// One end's descriptors while they are not posted.
-struct Idle {
-    send: Option<Box<Descriptor>>,
+/// What one end holds while it is not posted.
+struct Hand {
+    // Posted by the box: what is kept is the box.
+    #[expect(clippy::vec_box)]
+    sends: Vec<Box<Descriptor>>,
+    completions: Completions,
 }
 
 impl PingPong {
-    /// Messages of `size` bytes, with the first receives posted.
-    pub fn new(pair: ViPair, size: usize) -> Self {
+    /// Messages of `size` bytes, `burst` of them each way in turn, with the first receives posted.
+    pub fn new(pair: ViPair, size: usize, burst: usize) -> Self {
         let prepare = |end: &End| {
-            let memory = end.memory(2 * size.max(1)).expect("memory is registered");
-            let segment = |start: usize| memory.segment(start..start + size).expect("within the region");
-            end.vi.post_receive(Descriptor::new(vec![segment(size)])).expect("a receive is posted");
-            Idle { send: Some(Descriptor::new(vec![segment(0)])) }
+            let memory = end.memory(2 * burst * size.max(1)).expect("memory is registered");
+            let descriptor = |n: usize| {
+                let segment = memory.segment(n * size..(n + 1) * size).expect("within the region");
+                Descriptor::new(vec![segment])
+            };
+            for n in 0..burst {
+                end.vi.post_receive(descriptor(n)).expect("a receive is posted");
+            }
+            Hand {
+                sends: (burst..2 * burst).map(descriptor).collect(),
+                completions: Completions::with_capacity(2 * burst),
+            }
         };
         let (a, b) = (prepare(&pair.a), prepare(&pair.b));
         Self { pair, a, b }
     }
 
-    /// One message from a to b and one back.
+    /// A burst from a to b and one back.
     #[inline]
     pub fn round(&mut self) {
-        leg(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b);
-        leg(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a);
+        let burst = self.a.sends.capacity();
+        leg(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b, burst);
+        leg(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a, burst);
     }
 
     /// The pair.
@@ -155,29 +167,38 @@ impl PingPong {
     }
 }
 
-/// One message from `from` to `to`; the receive is posted again.
+/// A burst from `from` to `to`; the receives are posted again.
 #[inline]
-fn leg(from: &End, mine: &mut Idle, to: &End, theirs: &mut Idle) {
-    let descriptor = mine.send.take().unwrap_or_else(|| {
-        // The last send completes with the answer's acknowledgement, which has come with the answer itself.
-        loop {
-            if let Some(completion) = from.cq.poll().expect("the adapter works") {
-                assert!(completion.descriptor.status().is_success());
-                assert_eq!(completion.queue, WorkQueue::Send);
-                return completion.descriptor;
+fn leg(from: &End, mine: &mut Hand, to: &End, theirs: &mut Hand, burst: usize) {
+    // The last sends complete with the answers' acknowledgements, which have come with the answers themselves.
+    while mine.sends.len() < burst {
+        assert_eq!(mine.reap(from), 0, "messages that nobody sent");
+    }
+    while let Some(descriptor) = mine.sends.pop() {
+        from.vi.post_send(descriptor).expect("a send is posted");
+    }
+    let mut received = 0;
+    while received < burst {
+        received += theirs.reap(to);
+    }
+}
+
+impl Hand {
+    /// Takes what has completed: sends are kept, receives are posted again and counted.
+    #[inline]
+    fn reap(&mut self, end: &End) -> usize {
+        end.cq.poll_into(&mut self.completions).expect("the adapter works");
+        let mut received = 0;
+        while let Some(Completion { queue, descriptor, .. }) = self.completions.pop() {
+            assert!(descriptor.status().is_success(), "{:?}", descriptor.status());
+            match queue {
+                WorkQueue::Send => self.sends.push(descriptor),
+                WorkQueue::Receive => {
+                    end.vi.post_receive(descriptor).expect("a receive is posted");
+                    received += 1;
+                }
             }
         }
-    });
-    from.vi.post_send(descriptor).map_err(|e| e.error).expect("a send is posted");
-    loop {
-        let Some(completion) = to.cq.poll().expect("the adapter works") else { continue };
-        assert!(completion.descriptor.status().is_success(), "{:?}", completion.descriptor.status());
-        match completion.queue {
-            WorkQueue::Send => theirs.send = Some(completion.descriptor),
-            WorkQueue::Receive => {
-                to.vi.post_receive(completion.descriptor).map_err(|e| e.error).expect("a receive is posted");
-                return;
-            }
-        }
+        received
     }
 }

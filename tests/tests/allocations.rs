@@ -33,7 +33,7 @@ static ALLOCATOR: Counting = Counting;
 #[test]
 fn a_message_allocates_nothing() {
     for size in [0, 64, 1000, 20_000] {
-        let mut ping = PingPong::new(ViPair::over_memory(memory_pair()), size);
+        let mut ping = PingPong::new(ViPair::over_memory(memory_pair()), size, 1);
         // What grows on first use has grown after a few rounds.
         (0..200).for_each(|_| ping.round());
         let before = COUNT.with(Cell::get);

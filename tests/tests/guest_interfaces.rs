@@ -53,7 +53,7 @@ fn messages_and_writes_of_every_kind_of_size_arrive_whole() {
 #[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
 fn a_message_over_real_nics_takes_no_system_call() {
     let outcome =
-        without_system_calls(|| PingPong::new(pair(), 64), |ping| (0..2000).for_each(|_| ping.round()));
+        without_system_calls(|| PingPong::new(pair(), 64, 1), |ping| (0..2000).for_each(|_| ping.round()));
     assert_eq!(outcome.unwrap(), Sealed::Clean);
 }
 

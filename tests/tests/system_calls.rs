@@ -8,7 +8,7 @@ const MESSAGES: usize = 20_000;
 fn a_message_takes_no_system_call() {
     for size in [0, 64, 1000, 20_000] {
         let outcome = without_system_calls(
-            || PingPong::new(ViPair::over_memory(memory_pair()), size),
+            || PingPong::new(ViPair::over_memory(memory_pair()), size, 1),
             |ping| (0..MESSAGES / 2).for_each(|_| ping.round()),
         );
         assert_eq!(outcome.unwrap(), Sealed::Clean, "messages of {size} bytes");

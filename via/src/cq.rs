@@ -15,6 +15,44 @@ use crate::{Completion, Error, Result};
 #[derive(Clone)]
 pub struct CompletionQueue(Arc<Ring>);
 
+/// Completions that were taken together, by [`CompletionQueue::poll_into`]. Made once, filled and emptied many times.
+pub struct Completions {
+    pub(crate) ring: crate::ring::Ring<Completion>,
+    capacity: usize,
+}
+
+impl Completions {
+    /// Room for `capacity` completions, at least one.
+    pub fn with_capacity(capacity: usize) -> Self {
+        let capacity = capacity.max(1);
+        Self { ring: crate::ring::Ring::new(capacity), capacity }
+    }
+
+    /// The oldest of them.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Completion> {
+        self.ring.pop()
+    }
+
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.ring.is_empty()
+    }
+
+    /// How many more fit.
+    #[inline]
+    pub(crate) fn room(&self) -> usize {
+        self.capacity - self.ring.len()
+    }
+}
+
 /// A ring of the NIC's, held by the queue's handles and by the interfaces that use it.
 pub(crate) struct Ring {
     nic: Arc<Shared>,
@@ -82,6 +120,15 @@ impl CompletionQueue {
     /// Entries.
     pub fn capacity(&self) -> usize {
         self.0.capacity
+    }
+
+    /// As [`CompletionQueue::poll`], for all that has completed, as far as the batch has room: takes the NIC once for
+    /// many. Answers how many came.
+    ///
+    /// # Errors
+    /// A fault of the adapter.
+    pub fn poll_into(&self, into: &mut Completions) -> Result<usize> {
+        self.0.nic.reap_into(&self.0, into)
     }
 
     /// The next completion, if there is one; drives the NIC when there is not. Never blocks: while another

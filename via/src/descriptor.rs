@@ -1,5 +1,6 @@
 //! Descriptors: what a virtual interface is told to do, and what became of it.
 
+use uvia_driver::dma::DmaSlot;
 use uvia_driver::nic::RxFrame;
 
 use crate::MemoryRegion;
@@ -34,6 +35,16 @@ impl Segment {
         // SAFETY: the region checked that the segment lies within it when it made it, nothing changes a segment, and
         // it keeps the region alive; frames lie in receive buffers, which are never registered.
         unsafe { frame.copy_to(from, self.region.as_ptr().add(self.offset), len as usize) }
+    }
+
+    /// Copies all of it into a slot of ours.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    #[inline(always)]
+    pub(crate) fn copy_to<const SIZE: usize>(&self, to: &DmaSlot<'_, SIZE>, at: usize) {
+        // SAFETY: as for `place`; registered memory and memory of ours do not overlap.
+        unsafe { to.copy_from(at, self.region.as_ptr().add(self.offset), self.len as usize) }
     }
 
     /// Where it starts in the region, bytes.
@@ -155,11 +166,25 @@ impl Descriptor {
     }
 }
 
-/// Names a virtual interface of a NIC: a slot, and how often it was used before.
+/// Names a virtual interface of a NIC: a slot, and how often it was used before. One word, since it is compared for
+/// every completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ViId {
-    pub(crate) slot: u32,
-    pub(crate) generation: u32,
+pub struct ViId(u64);
+
+impl ViId {
+    pub(crate) const fn new(slot: u32, generation: u32) -> Self {
+        Self((generation as u64) << 32 | slot as u64)
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// One of the two work queues of a virtual interface.

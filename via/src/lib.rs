@@ -27,7 +27,7 @@ mod wire;
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
 pub use clock::Clock;
 pub use connection::{Listener, Peer, Request};
-pub use cq::CompletionQueue;
+pub use cq::{CompletionQueue, Completions};
 pub use descriptor::{Completion, Descriptor, Operation, RemoteMemory, Segment, Status, ViId, WorkQueue};
 pub use error::{ConnectionLoss, Error, Result};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};

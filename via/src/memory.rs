@@ -3,17 +3,25 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use uvia_driver::dma::{DmaDomain, DmaMemory, DmaRegion, DmaSegment, Rights, copy};
+use uvia_driver::dma::{DmaDomain, DmaMemory, DmaRegion, DmaSegment, DmaSlot, Rights, copy};
 use uvia_driver::nic::RxFrame;
 
 use crate::{Error, RemoteMemory, Result, Segment};
 
-/// Groups memory and virtual interfaces of one NIC: an interface uses memory of its own tag only.
+/// Groups memory and virtual interfaces of one NIC: an interface uses memory of its own tag only. It names its NIC too,
+/// by a number that is unique in this process, in one word, since it is compared for every segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ProtectionTag {
-    /// The NIC that made it, unique in this process.
-    pub(crate) nic: u64,
-    pub(crate) id: u32,
+pub struct ProtectionTag(u64);
+
+impl ProtectionTag {
+    pub(crate) const fn new(nic: u32, id: u32) -> Self {
+        Self((nic as u64) << 32 | id as u64)
+    }
+
+    /// The NIC that made it.
+    pub(crate) fn nic(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
 }
 
 /// Names a registered region to a peer. Never 0 and never all ones; a handle of memory that is no longer
@@ -175,11 +183,19 @@ impl MemoryRegion {
         unsafe { frame.copy_to(from, self.as_ptr().add(offset), len) }
     }
 
-    /// Copies `len` bytes from `offset` on into memory of ours, at `at`; false, and nothing written, when the range lies
-    /// beyond the region. Beyond the target is a bug of ours, and a panic.
-    #[inline(always)]
+    /// Copies `len` bytes from `offset` on into a slot of ours; false, and nothing written, when the range lies beyond
+    /// the region.
+    ///
+    /// # Panics
+    /// When they do not fit into the slot.
     #[must_use]
-    pub(crate) fn copy_to(&self, offset: usize, to: &DmaMemory, at: usize, len: usize) -> bool {
+    pub(crate) fn copy_to<const SIZE: usize>(
+        &self,
+        offset: usize,
+        to: &DmaSlot<'_, SIZE>,
+        at: usize,
+        len: usize,
+    ) -> bool {
         if offset > self.len() || self.len() - offset < len {
             return false;
         }
@@ -191,10 +207,10 @@ impl MemoryRegion {
 
     /// The part for the adapter to fetch. The segment's bounds were checked when it was made.
     #[inline]
-    pub(crate) fn dma(&self, range: Range<usize>) -> Result<DmaSegment> {
+    pub(crate) fn dma(&self, range: Range<usize>) -> uvia_driver::Result<DmaSegment> {
         match &self.0.backing {
-            Backing::Owned(memory) => Ok(memory.segment(range)?),
-            Backing::Caller(region) => Ok(region.segment(range)?),
+            Backing::Owned(memory) => memory.segment(range),
+            Backing::Caller(region) => region.segment(range),
         }
     }
 
@@ -313,7 +329,7 @@ mod tests {
     use super::*;
     use uvia_driver::dma::IdentityDomain;
 
-    const TAG: ProtectionTag = ProtectionTag { nic: 1, id: 1 };
+    const TAG: ProtectionTag = ProtectionTag::new(1, 1);
 
     #[test]
     fn handles_go_stale_when_the_last_user_is_gone() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
@@ -11,7 +11,7 @@ use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 
 use crate::connection::Listener;
-use crate::cq::{CompletionQueue, Ring};
+use crate::cq::{CompletionQueue, Completions, Ring};
 use crate::credits::Credits;
 use crate::ethernet::Ethernet;
 use crate::hosts::Hosts;
@@ -20,7 +20,7 @@ use crate::sinks::Sinks;
 use crate::sleep;
 use crate::{
     Clock, Completion, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion,
-    PostError, ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
+    ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -90,9 +90,8 @@ pub(crate) struct Shared {
     /// Whether there may be some: a cheaper look than into the queue. Set after a push, taken before a drain; a push
     /// that the drain misses sets it again.
     posted: AtomicBool,
-    credits: Credits,
     properties: NicProperties,
-    id: u64,
+    id: u32,
     name: String,
     hosts: Hosts,
     next_tag: AtomicU32,
@@ -105,6 +104,27 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Takes the oldest completion of a ring.
+    #[inline(always)]
+    fn reap(&mut self, ring: &Ring) -> Option<Completion> {
+        let completion = self.sinks.rings.pop(ring.key())?;
+        if !self.sinks.reaped(&completion) {
+            // Its interface is gone: the entry that was kept for this completion is free now.
+            ring.release(1);
+        }
+        Some(completion)
+    }
+
+    /// Takes what waits in a ring, as far as `into` has room.
+    #[inline(never)]
+    fn reap_waiting(&mut self, ring: &Ring, into: &mut Completions) {
+        while into.room() != 0
+            && let Some(completion) = self.reap(ring)
+        {
+            into.ring.push(completion);
+        }
+    }
+
     #[inline(always)]
     fn post(&mut self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) -> Result<()> {
         match queue {
@@ -120,7 +140,7 @@ impl Core {
 /// Descriptors that can wait while another thread holds the engine; beyond it a poster waits for its turn.
 const POSTS: usize = 4096;
 
-static NEXT_NIC: AtomicU64 = AtomicU64::new(1);
+static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
 impl Nic {
     /// Opens the device called `device` (a PCI address) in a DMA domain of its own.
@@ -156,7 +176,6 @@ impl Nic {
         }
         let properties = provider.properties().clone();
         Ok(Self(Arc::new(Shared {
-            credits: Credits::new(properties.max_vis),
             core: Mutex::new(Core {
                 sinks: Sinks::new(properties.max_vis),
                 provider: AnyProvider::Ethernet(Box::new(provider)),
@@ -227,7 +246,7 @@ impl Nic {
             .next_tag
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
             .map_err(|_| Error::Resource { what: "protection tags", limit: u32::MAX as usize })?;
-        Ok(ProtectionTag { nic: self.0.id, id })
+        Ok(ProtectionTag::new(self.0.id, id))
     }
 
     /// Allocates and registers zeroed memory; at least `len` bytes, whole pages.
@@ -314,17 +333,17 @@ impl Nic {
         }
         let send = promised(&self.0, send, attributes.send_depth)?;
         let receive = promised(&self.0, receive, attributes.receive_depth).inspect_err(|_| send.undo())?;
+        let credits = Arc::new(Credits::default());
         let id = {
             let mut core = self.0.core();
             let id = core.provider.create_vi(attributes).inspect_err(|_| {
                 send.undo();
                 receive.undo();
             })?;
-            core.sinks.open(id, send.ring.key(), receive.ring.key());
+            core.sinks.open(id, credits.clone(), send.ring.key(), receive.ring.key());
             id
         };
-        self.0.credits.open(id);
-        Ok(Vi::new(self.0.clone(), id, attributes.clone(), send.into_parts(), receive.into_parts()))
+        Ok(Vi::new(self.0.clone(), id, credits, attributes.clone(), send.into_parts(), receive.into_parts()))
     }
 
     /// Waits for connection requests at a discriminator, keeping up to `backlog` unanswered ones.
@@ -363,7 +382,7 @@ impl Nic {
     }
 
     fn check_tag(&self, tag: ProtectionTag) -> Result<()> {
-        if tag.nic != self.0.id {
+        if tag.nic() != self.0.id {
             return Err(Error::Parameter("the protection tag was made by another NIC".to_owned()));
         }
         Ok(())
@@ -447,23 +466,13 @@ impl Shared {
         Ok(())
     }
 
-    /// Posts a descriptor that was checked to a queue, which the caller names by a constant.
+    /// Posts a descriptor that was checked and counted to a queue, which the caller names by a constant.
     #[inline(always)]
-    pub(crate) fn post(
-        &self,
-        vi: ViId,
-        queue: WorkQueue,
-        depth: usize,
-        descriptor: Box<Descriptor>,
-    ) -> std::result::Result<(), PostError> {
-        if !self.credits.take(vi, queue, depth) {
-            return Err(queue_full(depth, descriptor));
-        }
+    pub(crate) fn post(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         match self.try_core() {
             Some(mut core) => self.post_with(&mut core, vi, queue, descriptor),
             None => self.post_later(vi, queue, descriptor),
         }
-        Ok(())
     }
 
     /// Leaves a descriptor for whoever holds the engine.
@@ -497,31 +506,32 @@ impl Shared {
             None if patient => self.core(),
             None => return Ok(None),
         };
-        match core.sinks.rings.pop(ring.key()) {
-            Some(completion) => Ok(Some(self.reaped(ring, completion))),
-            None => self.drive_and_reap(ring, core),
-        }
-    }
-
-    #[inline(never)]
-    fn drive_and_reap(&self, ring: &Ring, mut core: MutexGuard<'_, Core>) -> Result<Option<Completion>> {
         let core = &mut *core;
-        self.progress_with(core)?;
-        Ok(core.sinks.rings.pop(ring.key()).map(|completion| self.reaped(ring, completion)))
-    }
-
-    /// Counts a completion back; under the lock.
-    #[inline(always)]
-    fn reaped(&self, ring: &Ring, completion: Completion) -> Completion {
-        if !self.credits.give(completion.vi, completion.queue) {
-            // Its interface is gone: the entry that was kept for this completion is free now.
-            ring.release(1);
+        if let Some(completion) = core.reap(ring) {
+            return Ok(Some(completion));
         }
-        completion
+        self.progress_with(core)?;
+        Ok(core.reap(ring))
     }
 
-    /// Destroys an interface; answers how many descriptors of its send and its receive queue are still to be reaped.
-    pub(crate) fn destroy_vi(&self, vi: ViId) -> [usize; 2] {
+    /// As [`Shared::reap`] for as many as there are, up to the room that `into` has; answers how many.
+    pub(crate) fn reap_into(&self, ring: &Ring, into: &mut Completions) -> Result<usize> {
+        let Some(mut core) = self.try_core() else { return Ok(0) };
+        let core = &mut *core;
+        let before = into.len();
+        if core.sinks.rings.is_empty(ring.key()) {
+            core.sinks.hand_over(ring.key(), into);
+            let outcome = self.progress_with(core);
+            core.sinks.hand_back(into);
+            outcome?;
+        } else {
+            core.reap_waiting(ring, into);
+        }
+        Ok(into.len() - before)
+    }
+
+    /// Destroys an interface. What is reaped of it from now on is not counted back.
+    pub(crate) fn destroy_vi(&self, vi: ViId) {
         let mut core = self.core();
         let core = &mut *core;
         let outcome = self
@@ -531,7 +541,7 @@ impl Shared {
         if let Err(e) = outcome {
             tracing::warn!(?vi, "destroying a virtual interface: {e}");
         }
-        [WorkQueue::Send, WorkQueue::Receive].map(|queue| self.credits.close(vi, queue))
+        core.sinks.close(vi);
     }
 
     /// Waits for `ready` to answer, up to `timeout`.
@@ -558,11 +568,6 @@ fn system_host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
-}
-
-#[cold]
-fn queue_full(depth: usize, descriptor: Box<Descriptor>) -> PostError {
-    PostError { error: Error::QueueFull { depth }, descriptor }
 }
 
 #[cold]

@@ -40,6 +40,12 @@ impl<T> Ring<T> {
         self.head == self.tail
     }
 
+    /// Entries in it.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize
+    }
+
     /// Puts an entry in; it can be changed there.
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: T) -> &mut T {
@@ -63,22 +69,21 @@ impl<T> Ring<T> {
 
     #[inline(always)]
     pub(crate) fn pop(&mut self) -> Option<T> {
-        self.pop_if(|_| true)
+        Some(self.front_slot()?.take())
     }
 
-    /// Takes the entry that comes out next, if there is one and it is wanted.
+    /// The entry that comes out next, to look at and then perhaps to take.
     #[inline(always)]
-    pub(crate) fn pop_if(&mut self, wanted: impl FnOnce(&T) -> bool) -> Option<T> {
+    pub(crate) fn front_slot(&mut self) -> Option<Front<'_, T>> {
         if self.is_empty() {
             return None;
         }
         let index = self.index(self.head);
         let slot = &mut self.slots[index];
-        if !slot.as_ref().is_some_and(wanted) {
+        if slot.is_none() {
             return None;
         }
-        self.head = self.head.wrapping_add(1);
-        slot.take()
+        Some(Front { head: &mut self.head, slot })
     }
 
     #[inline(always)]
@@ -109,6 +114,26 @@ impl<T> Ring<T> {
             larger.push(entry);
         }
         *self = larger;
+    }
+}
+
+/// The entry that comes out next.
+pub(crate) struct Front<'a, T> {
+    head: &'a mut u32,
+    /// Never `None`.
+    slot: &'a mut Option<T>,
+}
+
+impl<T> Front<'_, T> {
+    #[inline(always)]
+    pub(crate) fn get(&self) -> &T {
+        self.slot.as_ref().expect("was seen to be there")
+    }
+
+    #[inline(always)]
+    pub(crate) fn take(self) -> T {
+        *self.head = self.head.wrapping_add(1);
+        self.slot.take().expect("was seen to be there")
     }
 }
 

@@ -42,6 +42,12 @@ impl Rings {
         }
     }
 
+    /// Whether there is nothing in a ring.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self, key: RingKey) -> bool {
+        !matches!(self.0.get(key.0 as usize), Some(Some(ring)) if !ring.is_empty())
+    }
+
     /// Takes the oldest completion.
     #[inline(always)]
     pub(crate) fn pop(&mut self, key: RingKey) -> Option<Completion> {

@@ -1,7 +1,10 @@
 //! Who gets what a provider has finished.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
+use crate::cq::Completions;
+use crate::credits::Credits;
 use crate::provider::Event;
 use crate::ring::Ring;
 use crate::rings::{RingKey, Rings};
@@ -14,13 +17,20 @@ pub(crate) struct Sinks {
     /// By slot of the interface: what else is known of it.
     vis: Vec<Option<ViSinks>>,
     pub(crate) rings: Rings,
+    /// The ring that somebody waits at: while it is empty, what would come into it is handed over at once.
+    handed_from: RingKey,
+    handed: Ring<Completion>,
+    /// How many more may be handed over.
+    room: usize,
     names: HashMap<String, Option<MacAddress>>,
 }
 
 /// Read for every completion, so it is small.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Route {
     id: ViId,
+    /// None when the interface is gone.
+    credits: Option<Arc<Credits>>,
     send: RingKey,
     receive: RingKey,
 }
@@ -33,12 +43,15 @@ struct ViSinks {
 
 impl Sinks {
     pub(crate) fn new(slots: usize) -> Self {
-        let nobody = ViId { slot: u32::MAX, generation: 0 };
-        let nowhere = Route { id: nobody, send: RingKey::NONE, receive: RingKey::NONE };
+        let nobody = ViId::new(u32::MAX, 0);
+        let nowhere = Route { id: nobody, credits: None, send: RingKey::NONE, receive: RingKey::NONE };
         Self {
             routes: vec![nowhere; slots].into(),
             vis: (0..slots).map(|_| None).collect(),
             rings: Rings::default(),
+            handed_from: RingKey::NONE,
+            handed: Ring::new(1),
+            room: 0,
             names: HashMap::new(),
         }
     }
@@ -54,21 +67,37 @@ impl Sinks {
     }
 
     /// The entry stays after the interface is gone, for completions that come late, until the slot is used again.
-    pub(crate) fn open(&mut self, id: ViId, send: RingKey, receive: RingKey) {
-        if let (Some(slot), Some(route)) =
-            (self.vis.get_mut(id.slot as usize), self.routes.get_mut(id.slot as usize))
-        {
-            *route = Route { id, send, receive };
+    pub(crate) fn open(&mut self, id: ViId, credits: Arc<Credits>, send: RingKey, receive: RingKey) {
+        if let (Some(slot), Some(route)) = (self.vis.get_mut(id.slot()), self.routes.get_mut(id.slot())) {
+            *route = Route { id, credits: Some(credits), send, receive };
             *slot = Some(ViSinks { id, outcome: None, loss: None });
         }
     }
 
+    /// The interface is gone: its completions are no longer counted back.
+    pub(crate) fn close(&mut self, id: ViId) {
+        if let Some(route) = self.routes.get_mut(id.slot()).filter(|route| route.id == id) {
+            route.credits = None;
+        }
+    }
+
+    /// A completion was reaped: counts it back; false when its interface is gone.
+    #[inline(always)]
+    pub(crate) fn reaped(&self, completion: &Completion) -> bool {
+        let route = self.routes.get(completion.vi.slot()).filter(|route| route.id == completion.vi);
+        let credits = route.and_then(|route| route.credits.as_ref());
+        if let Some(credits) = credits {
+            credits.give(completion.queue);
+        }
+        credits.is_some()
+    }
+
     fn vi(&mut self, id: ViId) -> Option<&mut ViSinks> {
-        self.vis.get_mut(id.slot as usize)?.as_mut().filter(|vi| vi.id == id)
+        self.vis.get_mut(id.slot())?.as_mut().filter(|vi| vi.id == id)
     }
 
     pub(crate) fn loss(&self, id: ViId) -> Option<ConnectionLoss> {
-        self.vis.get(id.slot as usize)?.as_ref().filter(|vi| vi.id == id)?.loss
+        self.vis.get(id.slot())?.as_ref().filter(|vi| vi.id == id)?.loss
     }
 
     pub(crate) fn forget_outcome(&mut self, id: ViId) {
@@ -97,16 +126,38 @@ impl Sinks {
     #[inline(always)]
     pub(crate) fn complete(&mut self, completion: Completion) {
         let vi = completion.vi;
-        match self.routes.get(vi.slot as usize) {
+        match self.routes.get(vi.slot()) {
             Some(route) if route.id == vi => {
                 let ring = match completion.queue {
                     WorkQueue::Send => route.send,
                     WorkQueue::Receive => route.receive,
                 };
-                self.rings.push(ring, completion);
+                match &route.credits {
+                    Some(credits) if ring == self.handed_from && self.room != 0 => {
+                        self.room -= 1;
+                        credits.give(completion.queue);
+                        self.handed.push(completion);
+                    }
+                    _ => self.rings.push(ring, completion),
+                }
             }
             _ => unknown(vi),
         }
+    }
+
+    /// Until [`Sinks::hand_back`], what comes for this ring, which is empty, goes into `to` as far as there is room.
+    #[inline(always)]
+    pub(crate) fn hand_over(&mut self, ring: RingKey, to: &mut Completions) {
+        self.handed_from = ring;
+        self.room = to.room();
+        std::mem::swap(&mut self.handed, &mut to.ring);
+    }
+
+    /// Ends that; what came is in the batch that was given.
+    #[inline(always)]
+    pub(crate) fn hand_back(&mut self, to: &mut Completions) {
+        self.handed_from = RingKey::NONE;
+        std::mem::swap(&mut self.handed, &mut to.ring);
     }
 
     /// Takes news of connections and names.
@@ -149,11 +200,12 @@ mod tests {
 
     #[test]
     fn a_late_completion_does_not_get_into_another_ring() {
-        let vi = ViId { slot: 0, generation: 0 };
+        let vi = ViId::new(0, 0);
         let completion = || Completion { vi, queue: WorkQueue::Send, descriptor: Descriptor::new(vec![]) };
         let mut sinks = Sinks::new(1);
         let old = sinks.rings.open(2);
-        sinks.open(vi, old, RingKey::NONE);
+        let credits = Arc::new(Credits::default());
+        sinks.open(vi, credits.clone(), old, RingKey::NONE);
         sinks.complete(completion());
         assert_eq!(sinks.close_ring(old).and_then(|mut ring| ring.pop()).map(|c| c.vi), Some(vi));
         let new = sinks.rings.open(2);
@@ -161,6 +213,24 @@ mod tests {
         assert!(sinks.rings.pop(new).is_none());
         sinks.rings.push(new, completion());
         assert!(sinks.rings.pop(new).is_some() && sinks.rings.pop(new).is_none());
-        sinks.complete(Completion { vi: ViId { slot: 9, generation: 0 }, ..completion() });
+        sinks.complete(Completion { vi: ViId::new(9, 0), ..completion() });
+    }
+
+    #[test]
+    fn a_late_completion_is_not_counted_for_the_successor() {
+        let completion = |vi| Completion { vi, queue: WorkQueue::Send, descriptor: Descriptor::new(vec![]) };
+        let (old, new) = (ViId::new(0, 7), ViId::new(0, 8));
+        let [of_old, of_new] = [(); 2].map(|()| Arc::new(Credits::default()));
+        let mut sinks = Sinks::new(1);
+        sinks.open(old, of_old.clone(), RingKey::NONE, RingKey::NONE);
+        assert!(of_old.take(WorkQueue::Send, 2) && of_old.take(WorkQueue::Send, 2));
+        assert!(sinks.reaped(&completion(old)));
+        assert_eq!(of_old.out(WorkQueue::Send), 1);
+        sinks.close(old);
+        assert!(!sinks.reaped(&completion(old)));
+        sinks.open(new, of_new.clone(), RingKey::NONE, RingKey::NONE);
+        assert!(of_new.take(WorkQueue::Send, 1));
+        assert!(!sinks.reaped(&completion(old)));
+        assert_eq!((of_old.out(WorkQueue::Send), of_new.out(WorkQueue::Send)), (1, 1));
     }
 }

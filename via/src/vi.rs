@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cq::Ring;
+use crate::credits::Credits;
 use crate::nic::Shared;
 use crate::{
     Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, Result, Segment,
@@ -15,6 +16,7 @@ use crate::{
 pub struct Vi {
     nic: Arc<Shared>,
     id: ViId,
+    credits: Arc<Credits>,
     attributes: ViAttributes,
     send: Queue,
     receive: Queue,
@@ -42,13 +44,14 @@ impl Vi {
     pub(crate) fn new(
         nic: Arc<Shared>,
         id: ViId,
+        credits: Arc<Credits>,
         attributes: ViAttributes,
         send: (Arc<Ring>, bool),
         receive: (Arc<Ring>, bool),
     ) -> Self {
         let send = Queue { ring: send.0, shared: send.1, depth: attributes.send_depth };
         let receive = Queue { ring: receive.0, shared: receive.1, depth: attributes.receive_depth };
-        Self { nic, id, attributes, send, receive }
+        Self { nic, id, credits, attributes, send, receive }
     }
 
     pub(crate) fn belongs_to(&self, nic: &Arc<Shared>) -> bool {
@@ -98,7 +101,12 @@ impl Vi {
         if let Err(error) = self.check(queue, &descriptor) {
             return Err(PostError { error, descriptor });
         }
-        self.nic.post(self.id, queue, self.queue(queue).depth, descriptor)
+        let depth = self.queue(queue).depth;
+        if !self.credits.take(queue, depth) {
+            return Err(PostError { error: Error::QueueFull { depth }, descriptor });
+        }
+        self.nic.post(self.id, queue, descriptor);
+        Ok(())
     }
 
     #[inline(always)]
@@ -112,25 +120,36 @@ impl Vi {
     /// Bounds were checked when the segments were made; here: whose memory it is, and how much.
     #[inline(always)]
     fn check(&self, queue: WorkQueue, descriptor: &Descriptor) -> Result<()> {
-        let limits = self.nic.properties();
-        if descriptor.segments.len() > limits.max_segments {
-            return Err(Error::Resource { what: "segments of a descriptor", limit: limits.max_segments });
+        let send = queue == WorkQueue::Send;
+        // A tag names its NIC, so that this is a check of the NIC too.
+        match &descriptor.segments[..] {
+            [segment]
+                if segment.region().attributes().tag == self.attributes.tag
+                    && (!send || segment.len() <= self.attributes.max_transfer_size) => {}
+            segments => self.check_all(queue, segments)?,
         }
-        let mut bytes = 0u64;
-        for segment in &descriptor.segments {
-            // A tag names its NIC, so that this is a check of the NIC too.
-            if segment.region().attributes().tag != self.attributes.tag {
-                return Err(foreign_memory(segment));
-            }
-            bytes += u64::from(segment.len());
+        if !send && descriptor.operation != Operation::Send {
+            return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
         }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn check_all(&self, queue: WorkQueue, segments: &[Segment]) -> Result<()> {
+        let most = self.nic.properties().max_segments;
+        if segments.len() > most {
+            return Err(Error::Resource { what: "segments of a descriptor", limit: most });
+        }
+        if let Some(foreign) = segments.iter().find(|s| s.region().attributes().tag != self.attributes.tag) {
+            return Err(Error::Protection {
+                handle: foreign.region().handle(),
+                why: "it is registered under another tag or with another NIC than the interface",
+            });
+        }
+        let bytes: u64 = segments.iter().map(|segment| u64::from(segment.len())).sum();
         let limit = u64::from(self.attributes.max_transfer_size);
-        if queue == WorkQueue::Send {
-            if bytes > limit {
-                return Err(Error::TooLong { length: bytes, limit });
-            }
-        } else if !matches!(descriptor.operation, Operation::Send) {
-            return Err(rdma_received());
+        if queue == WorkQueue::Send && bytes > limit {
+            return Err(Error::TooLong { length: bytes, limit });
         }
         Ok(())
     }
@@ -236,24 +255,13 @@ impl Vi {
 
 impl Drop for Vi {
     fn drop(&mut self) {
-        // Entries of a shared queue are free again but for those with completions still to be reaped.
-        for (queue, out) in [&self.send, &self.receive].into_iter().zip(self.nic.destroy_vi(self.id)) {
-            queue.ring.release(queue.depth.saturating_sub(out));
+        self.nic.destroy_vi(self.id);
+        for which in [WorkQueue::Send, WorkQueue::Receive] {
+            // Entries of a shared queue are free again but for those with completions still to be reaped.
+            let queue = self.queue(which);
+            queue.ring.release(queue.depth.saturating_sub(self.credits.out(which)));
         }
     }
-}
-
-#[cold]
-fn foreign_memory(segment: &Segment) -> Error {
-    Error::Protection {
-        handle: segment.region().handle(),
-        why: "it is registered under another tag or with another NIC than the interface",
-    }
-}
-
-#[cold]
-fn rdma_received() -> Error {
-    Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned())
 }
 
 /// A completion of an interface that is no more is still given to whoever reaps the queue.

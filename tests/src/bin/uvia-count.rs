@@ -1,7 +1,8 @@
-//! Rounds of 64-byte messages over adapters made of memory, for counting instructions: `uvia-count raw|vi ROUNDS`.
+//! Rounds of 64-byte messages over adapters made of memory, for counting instructions:
+//! `uvia-count raw|vi BURST ROUNDS`.
 //!
-//! What two counts with different numbers of rounds differ by, divided, is what a round costs; a round is a message
-//! each way.
+//! What two counts with different numbers of rounds differ by, divided, is what a round costs; a round is a burst of
+//! so many messages each way.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,19 +16,20 @@ const ROUND: u64 = 1000;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
-    let (kind, rounds) = (arguments.next(), arguments.next().and_then(|n| n.parse::<usize>().ok()));
-    match (kind.as_deref(), rounds) {
-        (Some("raw"), Some(rounds)) => {
+    let kind = arguments.next();
+    let mut number = || arguments.next().and_then(|n| n.parse::<usize>().ok());
+    match (kind.as_deref(), number().zip(number())) {
+        (Some("raw"), Some((burst, rounds))) => {
             let (a, b, domain) = memory_pair();
             let mut pair = RawPair::new(a, b, domain, 64);
-            (0..rounds).for_each(|_| pair.round());
+            (0..rounds).for_each(|_| pair.round(burst));
         }
-        (Some("vi"), Some(rounds)) => {
+        (Some("vi"), Some((burst, rounds))) => {
             // The time is ours, so that timers go off at the same message in every run. Reading the processor's counter
             // instead takes some ten instructions more.
             let time = Arc::new(AtomicU64::new(0));
             let pair = ViPair::over_memory_at(memory_pair(), Clock::manual(time.clone()));
-            let mut ping = PingPong::new(pair, 64);
+            let mut ping = PingPong::new(pair, 64, burst);
             for _ in 0..rounds {
                 time.fetch_add(ROUND, Ordering::Relaxed);
                 ping.round();
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
             std::process::exit(0);
         }
         _ => {
-            eprintln!("usage: uvia-count raw|vi ROUNDS");
+            eprintln!("usage: uvia-count raw|vi BURST ROUNDS");
             return ExitCode::from(2);
         }
     }

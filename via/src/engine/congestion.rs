@@ -113,9 +113,11 @@ impl Timeout {
     /// When it runs out, counted from `from`.
     #[inline]
     pub(super) fn at(&self, from: Time, tuning: &Tuning) -> Time {
-        if self.backoff == 0 {
-            return from.after(self.base);
-        }
+        if self.backoff == 0 { from.soon_after(self.base) } else { self.backed_off(from, tuning) }
+    }
+
+    #[cold]
+    fn backed_off(&self, from: Time, tuning: &Tuning) -> Time {
         let wait = (self.base << self.backoff).min(tuning.rto_max);
         // Up to a quarter less, differently each time: whatever fails in a rhythm is not to be met in step.
         from.after(wait - wait / 64 * (u64::from(self.expired) * 7 % 16))

@@ -34,19 +34,6 @@ pub(super) struct SendWork {
     pub(super) stage: Stage,
 }
 
-impl SendWork {
-    /// Whether nothing is to be waited for, when all frames before `una` are acknowledged.
-    #[inline(always)]
-    fn is_done(&self, una: u32) -> bool {
-        let over = match self.stage {
-            Stage::Waiting => false,
-            Stage::Sent => una.wrapping_sub(self.end) as i32 >= 0,
-            Stage::Ended => true,
-        };
-        over && self.references == 0
-    }
-}
-
 /// A virtual interface.
 pub(super) struct Endpoint {
     pub(super) id: ViId,
@@ -92,7 +79,7 @@ impl Endpoint {
             state: ViState::Idle,
             calm: false,
             queued: false,
-            token: u64::from(id.slot) << 48 | u64::from(id.generation & 0xffff) << 32,
+            token: (id.slot() as u64) << 48 | u64::from(id.generation() & 0xffff) << 32,
             integrity: false,
             identity: 0,
             last_heard: Time(0),
@@ -124,9 +111,15 @@ impl Endpoint {
             && self.receiver.is_between_messages()
     }
 
+    /// After a way that was not the short one: sees whether the next can be.
+    pub(super) fn settle(&mut self) {
+        self.sender.find_edge();
+        self.calm = self.is_calm();
+    }
+
     /// Its place in the table of interfaces.
     pub(super) fn slot(&self) -> u16 {
-        self.id.slot as u16
+        self.id.slot() as u16
     }
 
     /// Lets it have a turn in the next poll.
@@ -201,9 +194,14 @@ impl Endpoint {
     #[inline(always)]
     pub(super) fn complete_sends<O: Output + ?Sized>(&mut self, out: &mut O) {
         let (una, id) = (self.sender.acknowledged(), self.id);
-        while let Some(work) = self.sends.pop_if(|work| work.is_done(una)) {
-            let SendWork { mut descriptor, total, stage, .. } = work;
-            if stage == Stage::Sent {
+        while let Some(front) = self.sends.front_slot() {
+            let work = front.get();
+            let sent = work.stage == Stage::Sent && una.wrapping_sub(work.end) as i32 >= 0;
+            if !(sent || work.stage == Stage::Ended) || work.references != 0 {
+                break;
+            }
+            let SendWork { mut descriptor, total, .. } = front.take();
+            if sent {
                 descriptor.status = Status::DONE;
                 descriptor.length = total;
             }

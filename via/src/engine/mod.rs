@@ -139,7 +139,7 @@ impl Engine {
             None => return Err(Error::Resource { what: "virtual interfaces", limit: MAX_VIS }),
         };
         let entry = &mut self.vis[slot];
-        let id = ViId { slot: slot as u32, generation: entry.generation };
+        let id = ViId::new(slot as u32, entry.generation);
         entry.endpoint = Some(Box::new(Endpoint::new(id, attributes, &self.core)));
         Ok(id)
     }
@@ -157,7 +157,7 @@ impl Engine {
         if !endpoint.sends.is_empty() || !endpoint.receives.is_empty() {
             return Err(Error::InUse("the virtual interface"));
         }
-        let slot = &mut self.vis[vi.slot as usize];
+        let slot = &mut self.vis[vi.slot()];
         slot.endpoint = None;
         slot.generation = slot.generation.wrapping_add(1);
         Ok(())
@@ -166,8 +166,8 @@ impl Engine {
     /// The interface and what it works with.
     #[inline(always)]
     fn vi(&mut self, vi: ViId) -> Result<(&mut Core, &mut Endpoint)> {
-        match self.vis.get_mut(vi.slot as usize) {
-            Some(Slot { generation, endpoint: Some(endpoint) }) if *generation == vi.generation => {
+        match self.vis.get_mut(vi.slot()) {
+            Some(Slot { generation, endpoint: Some(endpoint) }) if *generation == vi.generation() => {
                 Ok((&mut self.core, endpoint))
             }
             _ => Err(no_such_vi()),
@@ -175,8 +175,8 @@ impl Engine {
     }
 
     fn look(&self, vi: ViId) -> Option<&Endpoint> {
-        let slot = self.vis.get(vi.slot as usize)?;
-        slot.endpoint.as_deref().filter(|_| slot.generation == vi.generation)
+        let slot = self.vis.get(vi.slot())?;
+        slot.endpoint.as_deref().filter(|_| slot.generation == vi.generation())
     }
 
     /// Its state; none for an interface that is no more.
@@ -221,8 +221,24 @@ impl Engine {
     }
 
     /// Takes a frame from the wire.
-    #[inline]
+    #[inline(always)]
     pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
+        let Some(head) = frame.words() else { return };
+        let fixed = Fixed::read(&head);
+        if wire::kind(&head) == Some(data::DATA)
+            && let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize)
+            && endpoint.identity == fixed.identity
+            && endpoint.take_short(&mut self.core, now, &fixed, frame, out)
+        {
+            return;
+        }
+        self.receive_any(now, frame, out);
+    }
+
+    /// Takes a frame: all that [`Endpoint::take_short`] does not. It is read again, so that nothing has to be kept for
+    /// this; should it have changed since, what is here counts.
+    #[inline(never)]
+    fn receive_any<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
         let Some(head) = frame.words() else { return };
         match wire::kind(&head) {
             Some(kind @ (data::DATA | data::ACK)) => self.receive_connected(now, kind, &head, frame, out),
@@ -231,7 +247,6 @@ impl Engine {
         }
     }
 
-    #[inline]
     fn receive_connected<O: Output + ?Sized>(
         &mut self,
         now: Time,
@@ -240,29 +255,10 @@ impl Engine {
         frame: &RxFrame<'_>,
         out: &mut O,
     ) {
-        let fixed = Fixed::read(head);
+        let fixed = &Fixed::read(head);
         let endpoint = match self.vis.get_mut(fixed.slot as usize) {
             Some(Slot { endpoint: Some(endpoint), .. }) if endpoint.identity == fixed.identity => endpoint,
             _ => return self.stale(now, head, fixed.identity, out),
-        };
-        if kind == data::DATA && endpoint.take_short(&mut self.core, now, &fixed, frame, out) {
-            return;
-        }
-        self.receive_any(now, kind, &fixed, frame, out);
-    }
-
-    /// Takes a frame of a connection: all that [`Endpoint::take_short`] does not.
-    #[inline(never)]
-    fn receive_any<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        kind: u8,
-        fixed: &Fixed,
-        frame: &RxFrame<'_>,
-        out: &mut O,
-    ) {
-        let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize) else {
-            return;
         };
         if endpoint.state != ViState::Connected || !fixed.is_sound(kind, frame.len()) {
             return;
@@ -297,7 +293,7 @@ impl Engine {
             endpoint.receiver.owe();
         }
         endpoint.proceed(core, now, out);
-        endpoint.calm = endpoint.is_calm();
+        endpoint.settle();
     }
 
     /// A frame of a connection that is no more, or never was. The peer is told, so that it need not wait for its
@@ -625,10 +621,10 @@ impl Engine {
         out: &mut O,
     ) -> Result<()> {
         check_private_data(private_data)?;
-        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut(vi.slot as usize) else {
+        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut(vi.slot()) else {
             return Err(no_such_vi());
         };
-        if *generation != vi.generation {
+        if *generation != vi.generation() {
             return Err(no_such_vi());
         }
         let core = &mut self.core;

@@ -11,10 +11,10 @@ pub trait Output {
     /// bytes of the parts.
     fn transmit(&mut self, header: &[u8], payload: &[PayloadPart<'_>], token: FrameToken) -> Sent;
 
-    /// As [`Output::transmit`], for the frame that counts: the fixed header alone, and one part.
+    /// As [`Output::transmit`], for the frame that counts: the fixed header alone, and one whole segment.
     #[inline]
-    fn transmit_plain(&mut self, header: &Words, part: &PayloadPart<'_>, token: FrameToken) -> Sent {
-        self.transmit(&wire::bytes(header), std::slice::from_ref(part), token)
+    fn transmit_plain(&mut self, header: &Words, segment: &Segment, token: FrameToken) -> Sent {
+        self.transmit(&wire::bytes(header), &[PayloadPart::whole(segment)], token)
     }
 
     /// Offers a frame that manages connections or names: few, short, and often an answer to one that is being

@@ -57,13 +57,13 @@ pub(super) enum Refusal {
 pub(super) struct Receiver {
     /// All frames before it have arrived.
     pub(super) next: u32,
-    /// Frames since the last acknowledgement.
-    unacked: u32,
-    /// Bits from `next` on: has arrived. Bit 0 is never set.
-    seen: u64,
     /// The message that `next` belongs to, and where in it.
     message: u32,
     offset: u32,
+    /// Bits from `next` on: has arrived. Bit 0 is never set.
+    seen: u64,
+    /// Frames since the last acknowledgement.
+    unacked: u32,
     /// That message is an RDMA write; counts while `offset` is not 0.
     write: bool,
     /// An acknowledgement is due now.
@@ -192,13 +192,18 @@ impl Endpoint {
         if !short {
             return false;
         }
+        debug_assert!(self.is_calm());
+        let receiver = &mut self.receiver;
         let len = u32::from(fixed.payload);
-        let limit = self.attributes.max_transfer_size;
-        let placed = |descriptor: &Box<Descriptor>| match &descriptor.segments[..] {
-            [segment] => len <= limit && segment.place(frame, FIXED, len),
+        let Some(front) = self.receives.front_slot() else { return false };
+        let placed = match &front.get().segments[..] {
+            [segment] => len <= self.attributes.max_transfer_size && segment.place(frame, FIXED, len),
             _ => false,
         };
-        let Some(mut descriptor) = self.receives.pop_if(placed) else { return false };
+        if !placed {
+            return false;
+        }
+        let mut descriptor = front.take();
         descriptor.immediate = None;
         descriptor.status = Status::DONE;
         descriptor.length = len;
@@ -208,7 +213,7 @@ impl Endpoint {
         if fixed.flags & data::NOW != 0 || receiver.unacked >= core.ack_every {
             receiver.owes = true;
         } else {
-            let at = now.after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
+            let at = now.soon_after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
             if at < receiver.ack_at {
                 receiver.ack_at = at;
                 if at < self.deadline {
@@ -220,7 +225,9 @@ impl Endpoint {
         self.last_heard = now;
         self.probes = 0;
         self.sender.peer_window = u32::from(fixed.window);
-        if self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning) {
+        let news = self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning);
+        self.sender.find_edge();
+        if news {
             self.complete_sends(out);
         }
         out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });

@@ -35,6 +35,8 @@ struct Flight {
     place: Place,
     /// Frames of this connection that were sent before it, retransmissions counted.
     order: u32,
+    /// Makes its size a power of two.
+    _rest: u32,
 }
 
 pub(super) struct Sender {
@@ -44,6 +46,8 @@ pub(super) struct Sender {
     pub(super) next: u32,
     /// What the peer takes unacknowledged.
     pub(super) peer_window: u32,
+    /// The first frame that is not to be sent yet; kept while the interface is calm.
+    edge: u32,
     /// Bits from `una` on: arrived, by selective acknowledgement.
     sacked: u64,
     /// Bits from `una` on: taken for lost, to be sent again.
@@ -76,6 +80,7 @@ impl Sender {
             una: 0,
             next: 0,
             peer_window: 0,
+            edge: 0,
             sacked: 0,
             lost: 0,
             cursor: Flight::default(),
@@ -143,6 +148,12 @@ impl Sender {
     #[inline(always)]
     pub(super) fn acknowledged(&self) -> u32 {
         self.una
+    }
+
+    /// Finds anew how far may be sent: after each change of what is acknowledged and of either window.
+    #[inline(always)]
+    pub(super) fn find_edge(&mut self) {
+        self.edge = self.una.wrapping_add(self.peer_window.min(self.window.size));
     }
 
     /// Whether no frame is known to be lost, or to have arrived before its turn.
@@ -330,7 +341,7 @@ impl Endpoint {
             && !core.full
             && core.active.is_empty()
             && sender.cursor.work == self.sends.tail()
-            && sender.outstanding() < sender.peer_window.min(sender.window.size)
+            && sender.edge.wrapping_sub(sender.next) as i32 > 0
     }
 
     /// Posts to the send queue, for the case that counts. All is accounted for before the frame is offered, and taken
@@ -355,7 +366,7 @@ impl Endpoint {
         let Some(segment) = work.descriptor.segments.first() else { return };
         let mut flags = data::LAST | data::DRY;
         sender.unasked += 1;
-        if end.wrapping_sub(sender.una) >= sender.peer_window.min(sender.window.size) && sender.asks() {
+        if end == sender.edge && sender.asks() {
             flags |= data::NOW;
         }
         sender.order = sender.order.wrapping_add(1);
@@ -366,6 +377,7 @@ impl Endpoint {
             len,
             place: Place::default(),
             order: sender.order,
+            _rest: 0,
         };
         sender.next = end;
         sender.cursor.work = sender.cursor.work.wrapping_add(1);
@@ -397,7 +409,7 @@ impl Endpoint {
             offset: 0,
         }
         .words(&self.route, data::DATA);
-        match out.transmit_plain(&header, &PayloadPart::whole(segment), token) {
+        match out.transmit_plain(&header, segment, token) {
             Sent::Copied => {}
             Sent::Referenced => work.references = 1,
             Sent::Full => self.unsend(core, now),
@@ -443,7 +455,7 @@ impl Endpoint {
         } else {
             self.pump(core, now, WINDOW as u32, out);
         }
-        self.calm = self.is_calm();
+        self.settle();
     }
 
     /// Sends what may be sent: `budget` frames at most, the rest has to wait for the next turn.

@@ -17,7 +17,7 @@ use crate::sinks::Sinks;
 use crate::wire::{self, Words};
 use crate::{
     Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, ViAttributes, ViId, ViState,
+    Peer, Result, Segment, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -75,7 +75,13 @@ impl Ethernet {
             reliability_levels: Engine::RELIABILITY_LEVELS,
             classes: &[crate::EndpointClass::Dma],
         };
-        let port = Port { transmitter, answers: Answers::default(), asked: HashMap::new(), fault: None };
+        let port = Port {
+            transmitter,
+            due: Due::empty(),
+            answers: Answers::default(),
+            asked: HashMap::new(),
+            fault: None,
+        };
         Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new() })
     }
 
@@ -101,17 +107,38 @@ impl Ethernet {
     /// Tells the adapter of what was put into its ring, and the caller of what it met there.
     #[inline(always)]
     fn settle(&mut self) -> Result<()> {
-        if self.port.fault.is_some() {
+        let due = self.port.due;
+        self.port.due = due & !(Due::FLUSH | Due::FAULT);
+        if due.contains(Due::FAULT) {
             return self.port.take_fault();
         }
-        if self.port.transmitter.take_pending() {
+        if due.contains(Due::FLUSH) {
             self.adapter.flush()?;
         }
         Ok(())
     }
 
-    /// Sends the answers that came up while frames were received; what finds no room is asked for again.
     #[cold]
+    fn poll_engine(&mut self, now: Time, sinks: &mut Sinks) {
+        let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+        self.engine.poll(now, &mut out);
+    }
+
+    /// What comes up seldom.
+    #[cold]
+    fn do_chores(&mut self, sinks: &mut Sinks) -> Result<()> {
+        let due = self.port.due;
+        self.port.due = due & !(Due::ANSWERS | Due::BURIALS);
+        if due.contains(Due::ANSWERS) {
+            self.answer(sinks)?;
+        }
+        if due.contains(Due::BURIALS) {
+            self.bury();
+        }
+        Ok(())
+    }
+
+    /// Sends the answers that came up while frames were received; what finds no room is asked for again.
     fn answer(&mut self, sinks: &mut Sinks) -> Result<()> {
         let answers = std::mem::take(&mut self.port.answers);
         let outcome = self.with(sinks, |_, _, out| {
@@ -124,28 +151,45 @@ impl Ethernet {
     }
 
     /// Takes back the frames that the adapter is done with.
+    #[inline(never)]
     fn reclaim(&mut self, sinks: &mut Sinks) -> Result<()> {
         let engine = &mut self.engine;
         let port = &mut self.port;
         self.adapter.reclaim(&mut |slot| {
             if let Some(token) = port.transmitter.reclaimed(slot) {
-                engine.transmitted(token, &mut Out { adapter: None, port, sinks });
+                transmitted(engine, token, &mut Out { adapter: None, port, sinks });
             }
         })?;
         Ok(())
     }
 
     /// Destroys what the adapter refers to no more.
-    #[cold]
     fn bury(&mut self) {
         let engine = &mut self.engine;
         self.doomed.retain(|vi| matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_))));
+        self.port.due.set(Due::BURIALS, !self.doomed.is_empty());
+    }
+}
+
+bitflags::bitflags! {
+    /// What is to be done before the engine is let go of: one look for all of it.
+    #[derive(Clone, Copy)]
+    struct Due: u8 {
+        /// The adapter is to be told of frames.
+        const FLUSH = 1;
+        /// The caller is to be told of a fault.
+        const FAULT = 2;
+        /// Answers are to be sent.
+        const ANSWERS = 4;
+        /// Interfaces are to be destroyed.
+        const BURIALS = 8;
     }
 }
 
 /// What lies between engine and adapter.
 struct Port {
     transmitter: Transmitter,
+    due: Due,
     /// Management frames from while frames were received.
     answers: Answers,
     /// Where interfaces with a request under way asked to be connected to, and for how long.
@@ -159,6 +203,7 @@ impl Port {
     #[cold]
     fn fails(&mut self, error: crate::Error) -> engine::Sent {
         self.fault = Some(error);
+        self.due |= Due::FAULT;
         engine::Sent::Full
     }
 
@@ -185,11 +230,14 @@ impl engine::Output for Out<'_> {
         token: engine::FrameToken,
     ) -> engine::Sent {
         let Some(adapter) = &mut self.adapter else { return engine::Sent::Full };
-        if self.port.fault.is_some() {
+        if self.port.due.contains(Due::FAULT) {
             return engine::Sent::Full;
         }
         match self.port.transmitter.transmit(&mut **adapter, header, payload, token) {
-            Ok(sent) => sent,
+            Ok(sent) => {
+                self.port.due |= Due::FLUSH;
+                sent
+            }
             Err(e) => self.port.fails(e),
         }
     }
@@ -198,25 +246,29 @@ impl engine::Output for Out<'_> {
     fn transmit_plain(
         &mut self,
         header: &Words,
-        part: &engine::PayloadPart<'_>,
+        segment: &Segment,
         token: engine::FrameToken,
     ) -> engine::Sent {
-        let short = self.port.transmitter.is_short(part) && self.port.fault.is_none();
+        let short = Transmitter::is_short(segment) && !self.port.due.contains(Due::FAULT);
         match &mut self.adapter {
             Some(adapter) if short => {
-                match self.port.transmitter.transmit_short(&mut **adapter, header, part) {
+                self.port.due |= Due::FLUSH;
+                match self.port.transmitter.transmit_short(&mut **adapter, header, segment) {
                     Ok(sent) => sent,
                     Err(e) => self.port.fails(e),
                 }
             }
-            _ => self.transmit(&wire::bytes(header), std::slice::from_ref(part), token),
+            _ => self.transmit(&wire::bytes(header), &[engine::PayloadPart::whole(segment)], token),
         }
     }
 
     fn manage(&mut self, frame: &[u8]) -> engine::Sent {
         match &self.adapter {
             Some(_) => self.transmit(frame, &[], engine::FrameToken::NO_MEMORY),
-            None => self.port.answers.keep(frame),
+            None => {
+                self.port.due |= Due::ANSWERS;
+                self.port.answers.keep(frame)
+            }
         }
     }
 
@@ -243,6 +295,12 @@ impl engine::Output for Out<'_> {
         };
         self.sinks.event(event);
     }
+}
+
+/// Apart, so that frames of copied bytes are taken back in a few instructions.
+#[inline(never)]
+fn transmitted(engine: &mut Engine, token: engine::FrameToken, out: &mut Out<'_>) {
+    engine.transmitted(token, out);
 }
 
 fn peer(address: NetAddress, attributes: engine::RemoteAttributes, private_data: Vec<u8>) -> Peer {
@@ -281,15 +339,11 @@ impl Provider for Ethernet {
         if self.port.transmitter.wants_reclaim() {
             self.reclaim(sinks)?;
         }
-        if !self.port.answers.is_empty() {
-            self.answer(sinks)?;
-        }
-        if !self.doomed.is_empty() {
-            self.bury();
+        if self.port.due.intersects(Due::ANSWERS | Due::BURIALS) {
+            self.do_chores(sinks)?;
         }
         if self.engine.wants_poll(now) {
-            let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
-            self.engine.poll(now, &mut out);
+            self.poll_engine(now, sinks);
         }
         self.settle()?;
         Ok(received)
@@ -335,6 +389,7 @@ impl Provider for Ethernet {
             // The adapter still fetches from its memory; it goes as soon as that is over.
             Err(crate::Error::InUse(_)) => {
                 self.doomed.push(vi);
+                self.port.due |= Due::BURIALS;
                 Ok(())
             }
             outcome => outcome,

@@ -29,8 +29,8 @@ pub fn run(report: &mut Report) {
         if added > GOAL {
             println!("   the goal is {GOAL}");
         }
-        // The count repeats exactly for one program. But the folder of the checkout goes into the names by which the
-        // compiler divides its work, and moved it by 1 % between two folders; another compiler moves it more.
+        // The count repeats exactly for one program. But the folder of the checkout goes into names that the compiler
+        // orders its work by; another compiler moves it more.
         let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
         if added > allowed {
             return Err(format!(
@@ -77,8 +77,7 @@ fn total(program: &Path, kind: &str, rounds: u64) -> Result<u64, Failure> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .arg(kind)
-        .arg(rounds.to_string())
+        .args([kind, "1", &rounds.to_string()])
         .stdin(Stdio::null())
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr);

@@ -95,7 +95,7 @@ fn a_message_longer_than_the_receive() {
 
 #[test]
 fn rdma_writes_that_are_not_allowed_touch_nothing() {
-    let other = ProtectionTag { nic: 1, id: 2 };
+    let other = ProtectionTag::new(1, 2);
     for case in 0..8 {
         let mut world = World::good(Tuning::default());
         let mut refusing = attributes();

@@ -42,7 +42,7 @@ pub(super) struct Host {
 }
 
 /// The tag of all memory and interfaces here.
-pub(super) const TAG: ProtectionTag = ProtectionTag { nic: 1, id: 1 };
+pub(super) const TAG: ProtectionTag = ProtectionTag::new(1, 1);
 
 impl Host {
     pub(super) fn region(&mut self, domain: &Arc<IdentityDomain>, len: usize) -> MemoryRegion {
