@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use uvia::{
-    Completion, CompletionQueue, Descriptor, EndpointClass, MemoryAttributes, MemoryRegion, Nic,
+    Completion, CompletionQueue, Completions, Descriptor, EndpointClass, MemoryAttributes, MemoryRegion, Nic,
     ProtectionTag, Vi, ViAttributes, ViState,
 };
 use uvia_tools::Failure;
@@ -18,6 +18,8 @@ pub struct Side {
     pub nic: Nic,
     pub cq: CompletionQueue,
     pub vi: Vi,
+    /// What was taken from the queue and not yet looked at.
+    taken: Completions,
     tag: ProtectionTag,
     /// How long the other end may keep silent.
     patience: Duration,
@@ -42,7 +44,7 @@ impl Side {
         };
         let cq = nic.create_cq(attributes.send_depth + attributes.receive_depth)?;
         let vi = nic.create_vi(&attributes, Some(&cq), Some(&cq))?;
-        Ok(Self { nic: nic.clone(), cq, vi, tag, patience })
+        Ok(Self { nic: nic.clone(), cq, vi, taken: Completions::with_capacity(BATCH), tag, patience })
     }
 
     /// Memory of this end; `remote`: that the peer may write.
@@ -74,8 +76,11 @@ impl Side {
     /// # Errors
     /// One that tells of a failure.
     #[inline]
-    pub fn poll(&self) -> Result<Option<Completion>, Failure> {
-        match self.cq.poll()? {
+    pub fn poll(&mut self) -> Result<Option<Completion>, Failure> {
+        if self.taken.is_empty() {
+            self.cq.poll_into(&mut self.taken)?;
+        }
+        match self.taken.pop() {
             Some(completion) if !completion.descriptor.status().is_success() => Err(self.broken(&completion)),
             other => Ok(other),
         }
@@ -105,6 +110,8 @@ impl Side {
     }
 }
 
+/// Completions that are taken at a time.
+const BATCH: usize = 32;
 /// How long the end that finishes first waits for the other to leave.
 const LINGER: Duration = Duration::from_millis(500);
 /// Receives posted for each message under way: the other end may send so many windows before it hears that
