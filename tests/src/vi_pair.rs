@@ -185,7 +185,7 @@ fn leg(from: &End, mine: &mut Hand, to: &End, theirs: &mut Hand, burst: usize) {
 
 impl Hand {
     /// Takes what has completed: sends are kept, receives are posted again and counted.
-    #[inline]
+    #[inline(always)]
     fn reap(&mut self, end: &End) -> usize {
         end.cq.poll_into(&mut self.completions).expect("the adapter works");
         let mut received = 0;

@@ -17,7 +17,8 @@ pub struct CompletionQueue(Arc<Ring>);
 
 /// Completions that were taken together, by [`CompletionQueue::poll_into`]. Made once, filled and emptied many times.
 pub struct Completions {
-    pub(crate) ring: crate::ring::Ring<Completion>,
+    /// Boxed, so that it is handed to the NIC and back by its address.
+    pub(crate) ring: Box<crate::ring::Ring<Completion>>,
     capacity: usize,
 }
 
@@ -25,7 +26,7 @@ impl Completions {
     /// Room for `capacity` completions, at least one.
     pub fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1);
-        Self { ring: crate::ring::Ring::new(capacity), capacity }
+        Self { ring: Box::new(crate::ring::Ring::new(capacity)), capacity }
     }
 
     /// The oldest of them.

@@ -6,14 +6,21 @@ use crate::WorkQueue;
 
 /// Descriptors of one interface that were posted and not yet reaped, by work queue.
 ///
-/// The counts order nothing else (descriptors travel through queues that synchronise by themselves), so that
-/// relaxed accesses are enough.
+/// Both numbers only grow (and wrap). Posters count at any time; reapers hold the NIC's turn, so that their number
+/// needs no locked instruction. The counts order nothing else (descriptors travel through queues that synchronise by
+/// themselves): relaxed accesses are enough, and a reaper that is seen late makes a queue look full for a moment.
 #[derive(Default)]
-pub(crate) struct Credits([AtomicU32; 2]);
+pub(crate) struct Credits([Queue; 2]);
+
+#[derive(Default)]
+struct Queue {
+    posted: AtomicU32,
+    reaped: AtomicU32,
+}
 
 impl Credits {
     #[inline(always)]
-    fn of(&self, queue: WorkQueue) -> &AtomicU32 {
+    fn of(&self, queue: WorkQueue) -> &Queue {
         match queue {
             WorkQueue::Send => &self.0[0],
             WorkQueue::Receive => &self.0[1],
@@ -23,23 +30,27 @@ impl Credits {
     /// Counts one more out; false when there are `depth` already.
     #[inline(always)]
     pub(crate) fn take(&self, queue: WorkQueue, depth: usize) -> bool {
+        let queue = self.of(queue);
+        let reaped = queue.reaped.load(Ordering::Relaxed);
         // Those that are turned away are counted for a moment: so few threads as post to one queue at a time.
-        if (self.of(queue).fetch_add(1, Ordering::Relaxed) as usize) < depth {
+        if (queue.posted.fetch_add(1, Ordering::Relaxed).wrapping_sub(reaped) as usize) < depth {
             return true;
         }
-        self.give(queue);
+        queue.posted.fetch_sub(1, Ordering::Relaxed);
         false
     }
 
-    /// Counts one back.
+    /// Counts one back; by whoever has the NIC's turn.
     #[inline(always)]
     pub(crate) fn give(&self, queue: WorkQueue) {
-        self.of(queue).fetch_sub(1, Ordering::Relaxed);
+        let queue = self.of(queue);
+        queue.reaped.store(queue.reaped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// How many are out.
     pub(crate) fn out(&self, queue: WorkQueue) -> usize {
-        self.of(queue).load(Ordering::Relaxed) as usize
+        let queue = self.of(queue);
+        queue.posted.load(Ordering::Relaxed).wrapping_sub(queue.reaped.load(Ordering::Relaxed)) as usize
     }
 }
 

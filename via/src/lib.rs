@@ -21,6 +21,7 @@ mod ring;
 mod rings;
 mod sinks;
 mod sleep;
+mod turn;
 mod vi;
 mod wire;
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
-use parking_lot::{Mutex, MutexGuard};
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 
@@ -18,6 +17,7 @@ use crate::hosts::Hosts;
 use crate::provider::{AnyProvider, Provider};
 use crate::sinks::Sinks;
 use crate::sleep;
+use crate::turn::{Guard, Turn};
 use crate::{
     Clock, Completion, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion,
     ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
@@ -84,7 +84,7 @@ pub struct Nic(Arc<Shared>);
 pub(crate) struct Shared {
     /// The provider, and who gets its completions. Held for one bounded burst at a time; whoever does not get it
     /// on the data path leaves its work in `posts` and goes on.
-    core: Mutex<Core>,
+    core: Turn<Core>,
     /// Descriptors posted while somebody else held `core`.
     posts: ArrayQueue<(ViId, WorkQueue, Box<Descriptor>)>,
     /// Whether there may be some: a cheaper look than into the queue. Set after a push, taken before a drain; a push
@@ -176,7 +176,7 @@ impl Nic {
         }
         let properties = provider.properties().clone();
         Ok(Self(Arc::new(Shared {
-            core: Mutex::new(Core {
+            core: Turn::new(Core {
                 sinks: Sinks::new(properties.max_vis),
                 provider: AnyProvider::Ethernet(Box::new(provider)),
             }),
@@ -417,13 +417,13 @@ impl Promised {
 
 impl Shared {
     /// The provider, waiting for whoever holds it. Control path only.
-    pub(crate) fn core(&self) -> MutexGuard<'_, Core> {
-        self.core.lock()
+    pub(crate) fn core(&self) -> Guard<'_, Core> {
+        self.core.wait()
     }
 
-    #[inline]
-    fn try_core(&self) -> Option<MutexGuard<'_, Core>> {
-        self.core.try_lock()
+    #[inline(always)]
+    fn try_core(&self) -> Option<Guard<'_, Core>> {
+        self.core.try_take()
     }
 
     pub(crate) fn properties(&self) -> &NicProperties {

@@ -19,7 +19,7 @@ pub(crate) struct Sinks {
     pub(crate) rings: Rings,
     /// The ring that somebody waits at: while it is empty, what would come into it is handed over at once.
     handed_from: RingKey,
-    handed: Ring<Completion>,
+    handed: Box<Ring<Completion>>,
     /// How many more may be handed over.
     room: usize,
     names: HashMap<String, Option<MacAddress>>,
@@ -50,7 +50,7 @@ impl Sinks {
             vis: (0..slots).map(|_| None).collect(),
             rings: Rings::default(),
             handed_from: RingKey::NONE,
-            handed: Ring::new(1),
+            handed: Box::new(Ring::new(1)),
             room: 0,
             names: HashMap::new(),
         }

@@ -1,0 +1,177 @@
+//! Who may drive: a lock for bounded bursts, which most users only try.
+//!
+//! Every post and every poll tries it, and goes on without it when somebody else holds it; so what counts is how few
+//! instructions an uncontended try takes (and how few of them are locked ones, which emulated processors do slowly):
+//! one exchange to take it, one store to give it back. That store cannot know of sleepers, so there are none: those
+//! who have to have it, on the control path, spin, yield, and then look again at short intervals, for which it is held
+//! long enough only when its holder was preempted. While they wait, tries fail, so that they are not starved.
+
+use std::cell::UnsafeCell;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use crossbeam::utils::Backoff;
+
+/// How long those who wait sleep between two looks, once spinning and yielding were in vain.
+const LOOK: Duration = Duration::from_micros(20);
+
+/// Something that one thread at a time has to itself.
+pub(crate) struct Turn<T> {
+    held: AtomicBool,
+    /// Threads that have to have it.
+    waiting: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only through a guard, of which there is one at a time (see `Turn::take`); so it goes
+// from thread to thread, which `Send` allows, but is never shared.
+unsafe impl<T: Send> Sync for Turn<T> {}
+
+/// A turn that was taken; it ends when this is dropped.
+pub(crate) struct Guard<'a, T> {
+    turn: &'a Turn<T>,
+    /// Given back by the thread that took it.
+    _here: PhantomData<*mut T>,
+}
+
+impl<T> Turn<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self { held: AtomicBool::new(false), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes the turn, unless somebody has it or waits for it.
+    #[inline(always)]
+    pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
+        // Relaxed: a waiter that is seen late waits for one burst more.
+        if self.waiting.load(Ordering::Relaxed) != 0 {
+            return None;
+        }
+        self.take()
+    }
+
+    #[inline(always)]
+    fn take(&self) -> Option<Guard<'_, T>> {
+        // The load spares the holder's cache line the exchange. Acquire: pairs with the Release of the guard's drop;
+        // all that the last holder did is seen.
+        if self.held.load(Ordering::Relaxed) || self.held.swap(true, Ordering::Acquire) {
+            return None;
+        }
+        Some(Guard { turn: self, _here: PhantomData })
+    }
+
+    /// Takes the turn, waiting for it.
+    pub(crate) fn wait(&self) -> Guard<'_, T> {
+        match self.take() {
+            Some(guard) => guard,
+            None => self.wait_long(),
+        }
+    }
+
+    #[cold]
+    fn wait_long(&self) -> Guard<'_, T> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let backoff = Backoff::new();
+        let guard = loop {
+            if let Some(guard) = self.take() {
+                break guard;
+            }
+            if backoff.is_completed() {
+                std::thread::sleep(LOOK);
+            } else {
+                backoff.snooze();
+            }
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// The value, of which the caller is the only user.
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: there is one guard at a time, and it is borrowed.
+        unsafe { &*self.turn.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: there is one guard at a time, and it is borrowed for this alone.
+        unsafe { &mut *self.turn.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire of the next taker.
+        self.turn.held.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let turn = Turn::new(1);
+        let mut guard = turn.try_take().unwrap();
+        assert!(turn.try_take().is_none());
+        *guard += 1;
+        drop(guard);
+        assert_eq!(*turn.wait(), 2);
+    }
+
+    #[test]
+    fn those_who_wait_go_first() {
+        let turn = Turn::new(0);
+        std::thread::scope(|scope| {
+            let held = turn.try_take().unwrap();
+            let waiter = scope.spawn(|| *turn.wait() += 1);
+            while turn.waiting.load(Ordering::Relaxed) == 0 {
+                std::hint::spin_loop();
+            }
+            drop(held);
+            // The other thread has it, or tries still keep off for its sake, until it is done.
+            while turn.try_take().is_none_or(|guard| *guard == 0) {
+                std::thread::yield_now();
+            }
+            waiter.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn no_addition_is_lost_between_threads_that_try_and_threads_that_wait() {
+        const EACH: u64 = 20_000;
+        let turn = Turn::new(0u64);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..EACH).for_each(|_| *turn.wait() += 1));
+                scope.spawn(|| {
+                    let mut done = 0;
+                    while done < EACH {
+                        match turn.try_take() {
+                            Some(mut guard) => {
+                                *guard += 1;
+                                done += 1;
+                            }
+                            None => std::thread::yield_now(),
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(*turn.wait(), 4 * EACH);
+    }
+}
