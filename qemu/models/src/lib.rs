@@ -18,6 +18,8 @@ pub mod port;
 pub mod random;
 pub mod shared;
 pub mod switch;
+mod virtio;
 
 pub use dma_log::{DmaAccess, DmaLog};
 pub use e1000::E1000;
+pub use virtio::VirtioNet;

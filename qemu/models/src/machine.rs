@@ -15,6 +15,7 @@ use crate::function::{Function, Outside};
 use crate::model::{Model, Work};
 use crate::random::Random;
 use crate::switch::{Switch, SwitchPort};
+use crate::virtio::VirtioNet;
 
 /// Descriptors or frames that an adapter deals with before the next one has its turn.
 const BUDGET: usize = 64;
@@ -24,16 +25,22 @@ const BUDGET: usize = 64;
 pub enum Kind {
     /// Intel 82540EM.
     E1000,
+    /// virtio-net with split queues.
+    Virtio,
+    /// virtio-net that offers packed queues, too.
+    VirtioPacked,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: &[Self] = &[Self::E1000];
+    pub const ALL: &[Self] = &[Self::E1000, Self::Virtio, Self::VirtioPacked];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::E1000 => "e1000",
+            Self::Virtio => "virtio",
+            Self::VirtioPacked => "virtio-packed",
         }
     }
 
@@ -44,6 +51,8 @@ impl Kind {
     pub fn build(self, mac: MacAddress) -> io::Result<Box<dyn Model>> {
         Ok(match self {
             Self::E1000 => Box::new(E1000::new(mac)?),
+            Self::Virtio => Box::new(VirtioNet::new(mac, false)?),
+            Self::VirtioPacked => Box::new(VirtioNet::new(mac, true)?),
         })
     }
 }
