@@ -75,7 +75,8 @@ impl Payload {
         from: MacAddress,
     ) -> (Vec<DmaSegment>, Vec<u8>) {
         let start = seed as usize % SLOTS * SLOT;
-        let mut bytes: Vec<u8> = (0..len).map(|n| (n * 7 + (seed % 1024) as usize * 13 + n / 251) as u8).collect();
+        let mut bytes: Vec<u8> =
+            (0..len).map(|n| (n * 7 + (seed % 1024) as usize * 13 + n / 251) as u8).collect();
         bytes[..6].copy_from_slice(&to.0);
         bytes[6..12].copy_from_slice(&from.0);
         self.memory.write_bytes(start, &bytes);
