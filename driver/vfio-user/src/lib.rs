@@ -4,7 +4,7 @@
 //! DMA to what the client has mapped and to nothing else, reset. So a driver written for VFIO works unchanged, with
 //! no privileges, no IOMMU and no virtual machine; and QEMU can attach what is served here to a guest.
 //!
-//! * [`client`] is the side of the driver,
+//! * [`client::Client`] is the side of the driver,
 //! * [`server::Server`] the side of the device, which is a [`server::Device`],
 //! * [`framing`] and [`wire`] are the protocol itself, without any I/O,
 //! * [`memory`] is memory that both sides have mapped.
