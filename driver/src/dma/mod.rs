@@ -7,7 +7,7 @@ mod iova;
 mod memory;
 mod region;
 
-pub use domain::{DmaDomain, DomainLimits, Rights};
+pub use domain::{DeviceAccess, DmaDomain, DomainLimits, Rights};
 pub use identity::IdentityDomain;
 pub use iova::IovaSpace;
 pub use memory::{DmaMemory, PageKind};

@@ -170,7 +170,7 @@ fn run(kind: Kind, seed: u64, restless: bool) -> usize {
     }
     for round in 0..200u64 {
         let mut outside = Outside { bus: &mut memory, port: &mut port, now: Duration::from_micros(round) };
-        if round % 64 == 0 {
+        if round % 16 == 0 {
             wake(kind, &mut function, &mut outside, &mut random);
         }
         let bar = if random.below(4) == 0 { random.below(7) as u8 } else { [0, 4][random.below(2) as usize] };

@@ -1,0 +1,214 @@
+//! The I/O address space of devices that other processes serve.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use uvia_vfio_user::client::{Client, ClientOptions};
+
+use super::device::VfioUserDevice;
+use super::memory::MappedMemory;
+use super::name::{Place, inherited};
+use crate::dma::{DeviceAccess, DmaDomain, DomainLimits, IovaSpace, Rights};
+use crate::pci::{DeviceDomain, PciDevice};
+use crate::{Error, Result};
+
+/// The granularity that all servers know.
+const PAGE: u64 = 4096;
+
+/// Addresses of 48 bits, as common IOMMUs have.
+const LAST: u64 = (1 << 48) - 1;
+
+/// An I/O address space that is kept by the processes that serve its devices: each is told of all that is mapped.
+pub struct VfioUserDomain {
+    state: Mutex<State>,
+    /// What devices may ask for; locked on its own, since they do so while the state is.
+    memory: Arc<MappedMemory>,
+}
+
+struct State {
+    space: IovaSpace,
+    mappings: BTreeMap<u64, Mapping>,
+    devices: Vec<Arc<Client>>,
+}
+
+struct Mapping {
+    len: usize,
+    rights: Rights,
+    /// The file that it lies in, and where.
+    file: Option<(OwnedFd, u64)>,
+}
+
+impl Mapping {
+    fn tell(&self, device: &Client, iova: u64) -> uvia_vfio_user::Result<()> {
+        let rights = uvia_vfio_user::Rights::from_bits_truncate(self.rights.bits());
+        let file = self.file.as_ref().map(|(fd, offset)| (fd.as_fd(), *offset));
+        device.dma_map(iova, self.len as u64, rights, file)
+    }
+}
+
+impl VfioUserDomain {
+    /// An empty domain.
+    pub fn new() -> Arc<Self> {
+        let space = IovaSpace::new(&[0..=LAST], PAGE);
+        Arc::new(Self {
+            state: Mutex::new(State { space, mappings: BTreeMap::new(), devices: Vec::new() }),
+            memory: Arc::default(),
+        })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere cannot leave the books half-written: every change is one insertion or removal.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A device was closed; it is told of nothing any more.
+    pub(super) fn release(&self, device: &Arc<Client>) {
+        self.state().devices.retain(|open| !Arc::ptr_eq(open, device));
+    }
+
+    /// Maps a range, whatever it is made of.
+    ///
+    /// # Safety
+    /// As [`DmaDomain::map`]; and it lies in the file, if one is given.
+    unsafe fn map_any(
+        &self,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        file: Option<(OwnedFd, u64)>,
+    ) -> Result<u64> {
+        if len == 0 || !(address as u64).is_multiple_of(PAGE) || !(len as u64).is_multiple_of(PAGE) {
+            return Err(Error::Argument {
+                what: format!("{len} bytes at {address:p} are not whole pages of {PAGE} bytes"),
+            });
+        }
+        if rights.is_empty() {
+            return Err(Error::Argument { what: "a DMA mapping without any rights".to_owned() });
+        }
+        // Locked until all devices know: a device that is opened meanwhile would miss it.
+        let mut state = self.state();
+        let Some(iova) = state.space.allocate(len as u64, address as u64) else {
+            return Err(Error::ApertureExceeded { len: len as u64, apertures: format!("0x1000-{LAST:#x}") });
+        };
+        let mapping = Mapping { len, rights, file };
+        // SAFETY: the caller's promise, until the range is unmapped, or below when it is not mapped after all.
+        unsafe { self.memory.insert(iova, address, len, rights) };
+        let mut told: Vec<Arc<Client>> = Vec::new();
+        for device in &state.devices {
+            match mapping.tell(device, iova) {
+                Ok(()) => told.push(device.clone()),
+                // A device that is gone is no hindrance to the others; its driver finds out by itself.
+                Err(e) if device.closed().is_some() => tracing::debug!("mapping memory: {e}"),
+                Err(e) => {
+                    for device in &told {
+                        forget(device, iova, len);
+                    }
+                    self.memory.remove(iova);
+                    state.space.free(iova, len as u64);
+                    return Err(e.into());
+                }
+            }
+        }
+        state.mappings.insert(iova, mapping);
+        Ok(iova)
+    }
+}
+
+/// Takes a mapping back from a device. One that refuses, or is gone, has been given memory that stays valid for it as
+/// long as it likes: files are shared by reference, and all else it had to ask for.
+fn forget(device: &Client, iova: u64, len: usize) {
+    if let Err(e) = device.dma_unmap(iova, len as u64) {
+        tracing::debug!("unmapping memory: {e}");
+    }
+}
+
+impl DeviceDomain for VfioUserDomain {
+    fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn PciDevice>> {
+        let memory = self.memory.clone();
+        let options = ClientOptions::default();
+        let client = match Place::parse(name)? {
+            Place::Path(path) => Client::connect(&path, memory, options)?,
+            Place::Inherited(fd) => Client::over(inherited(fd)?, &format!("fd:{fd}"), memory, options)?,
+        };
+        let client = Arc::new(client);
+        // Made first, so that whatever fails from here on closes it in order.
+        let device = VfioUserDevice::new(name, self.clone(), client.clone())?;
+        let mut state = self.state();
+        for (iova, mapping) in &state.mappings {
+            if let Err(e) = mapping.tell(&client, *iova) {
+                // The device's end asks for the lock.
+                drop(state);
+                return Err(e.into());
+            }
+        }
+        state.devices.push(client);
+        drop(state);
+        Ok(Arc::new(device))
+    }
+}
+
+impl DmaDomain for VfioUserDomain {
+    unsafe fn map(&self, address: *mut u8, len: usize, rights: Rights) -> Result<u64> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map_any(address, len, rights, None) }
+    }
+
+    fn prefers_files(&self) -> bool {
+        true
+    }
+
+    unsafe fn map_file(
+        &self,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<u64> {
+        let fd =
+            fd.try_clone_to_owned().map_err(|e| Error::io("sharing memory with the device's process", e))?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map_any(address, len, rights, Some((fd, offset))) }
+    }
+
+    fn device_access(&self, iova: u64) -> DeviceAccess {
+        match self.state().mappings.get(&iova) {
+            Some(Mapping { file: Some(_), .. }) => DeviceAccess::Direct,
+            _ => DeviceAccess::Messages,
+        }
+    }
+
+    fn unmap(&self, iova: u64, len: usize) -> Result<()> {
+        let mut state = self.state();
+        if state.mappings.get(&iova).is_none_or(|mapping| mapping.len != len) {
+            return Err(Error::Argument {
+                what: format!("{len} bytes at I/O address {iova:#x} are no mapping of this domain"),
+            });
+        }
+        for device in &state.devices {
+            forget(device, iova, len);
+        }
+        self.memory.remove(iova);
+        state.mappings.remove(&iova);
+        state.space.free(iova, len as u64);
+        Ok(())
+    }
+
+    fn limits(&self) -> DomainLimits {
+        let state = self.state();
+        let least = state.devices.iter().map(|device| device.capabilities().max_dma_maps).min();
+        DomainLimits { apertures: state.space.usable().to_vec(), max_mappings: least, page_size: PAGE }
+    }
+}
+
+impl fmt::Debug for VfioUserDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.state();
+        f.debug_struct("VfioUserDomain")
+            .field("devices", &state.devices)
+            .field("mappings", &state.mappings.len())
+            .finish_non_exhaustive()
+    }
+}
