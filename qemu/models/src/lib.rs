@@ -16,6 +16,7 @@ pub mod machine;
 pub mod model;
 pub mod port;
 pub mod random;
+pub mod serve;
 pub mod shared;
 pub mod switch;
 mod virtio;

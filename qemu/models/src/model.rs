@@ -1,6 +1,5 @@
 //! What a chip is to the rest: registers, a reset, and work on its rings.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bus::Bus;
@@ -59,10 +58,8 @@ pub struct Vectors {
 pub struct Window {
     /// Which BAR.
     pub bar: u8,
-    /// Where in the BAR; whole pages.
-    pub offset: u64,
-    /// The memory.
-    pub pages: Arc<SharedPages>,
+    /// The memory, and where in the BAR it lies.
+    pub pages: SharedPages,
 }
 
 /// One kind of network adapter, register by register.

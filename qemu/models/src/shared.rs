@@ -1,90 +1,68 @@
 //! Register pages that a client may map into its own process.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, FromRawFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::ops::Range;
 
-use memmap2::{MmapOptions, MmapRaw};
+use uvia_vfio_user::memory::SharedMemory;
 
-/// Pages of 32-bit registers in a file of memory that can neither grow nor shrink, so that a client that has
-/// it cannot make an access of ours fail.
+/// Pages of 32-bit registers within a BAR, in a file of memory that can neither grow nor shrink, so that a client
+/// that has it cannot make an access of ours fail. The file is as long as the BAR, and has memory for the pages
+/// only.
 ///
 /// The other side may store at any time: each load is a value of its own, to be checked after it was loaded.
+#[derive(Debug, Clone)]
 pub struct SharedPages {
-    map: MmapRaw,
-    file: File,
+    memory: SharedMemory,
+    area: Range<usize>,
 }
 
 impl SharedPages {
-    /// `len` bytes of zeros, whole pages.
+    /// Zeros: the pages of `area` in a BAR of `bar` bytes.
     ///
     /// # Errors
     /// No memory, or no file descriptors.
-    pub fn new(len: usize) -> io::Result<Self> {
-        // SAFETY: makes a descriptor from a constant name and touches nothing else.
-        let fd = unsafe {
-            libc::memfd_create(c"uvia-registers".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING)
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made, is open, and is nobody else's.
-        let file = unsafe { File::from_raw_fd(fd) };
-        file.set_len(len as u64)?;
-        let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-        // SAFETY: a control call on a descriptor that is open, with an integer argument.
-        if unsafe { libc::fcntl(fd, libc::F_ADD_SEALS, seals) } < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        let map = MmapOptions::new().len(len).map_raw(&file)?;
-        Ok(Self { map, file })
+    pub fn new(bar: usize, area: Range<usize>) -> io::Result<Self> {
+        debug_assert!(area.start < area.end && area.end <= bar);
+        Ok(Self { memory: SharedMemory::create("uvia-registers", bar)?, area })
     }
 
-    /// Bytes.
-    pub fn len(&self) -> usize {
-        self.map.len()
+    /// Where in the BAR they lie.
+    pub fn area(&self) -> Range<usize> {
+        self.area.clone()
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.map.len() == 0
+    /// The memory, as long as the BAR.
+    pub fn memory(&self) -> &SharedMemory {
+        &self.memory
     }
 
-    /// The file, for handing on.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+    /// Where a register is; always one within the pages.
+    #[inline]
+    fn place(&self, offset: usize) -> usize {
+        self.area.start + (offset & !3) % self.area.len()
     }
 
-    fn word(&self, offset: usize) -> &AtomicU32 {
-        let at = offset / 4 % (self.map.len() / 4);
-        // SAFETY: `at` is below the number of words in the mapping, which is page-aligned and lives as long as
-        // `self`. Its pages are always there: the file is sealed against shrinking. Others reach them by
-        // their own stores, which to us is as if by atomics.
-        unsafe { &*self.map.as_ptr().cast::<AtomicU32>().add(at) }
-    }
-
-    /// The register at byte `offset`. What the client stored before it is seen after this.
+    /// The register at `offset` of the pages. What the client stored before it is seen after this.
     #[inline]
     pub fn load(&self, offset: usize) -> u32 {
-        u32::from_le(self.word(offset).load(Ordering::Acquire))
+        self.memory.load_u32(self.place(offset))
     }
 
     /// Stores a register.
     #[inline]
     pub fn store(&self, offset: usize, value: u32) {
-        self.word(offset).store(value.to_le(), Ordering::Release);
+        self.memory.store_u32(self.place(offset), value);
     }
 
     /// Stores a register, and answers what it was.
     #[inline]
     pub fn swap(&self, offset: usize, value: u32) -> u32 {
-        u32::from_le(self.word(offset).swap(value.to_le(), Ordering::AcqRel))
+        self.memory.swap_u32(self.place(offset), value)
     }
 
     /// All registers.
     pub fn fill(&self, value: u32) {
-        for offset in (0..self.len()).step_by(4) {
+        for offset in (0..self.area.len()).step_by(4) {
             self.store(offset, value);
         }
     }
@@ -92,19 +70,17 @@ impl SharedPages {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]
-    fn stores_are_seen_and_the_file_cannot_shrink() {
-        let pages = SharedPages::new(8192).unwrap();
-        pages.store(4100, 7);
-        assert_eq!((pages.load(4100), pages.load(0)), (7, 0));
-        assert_eq!(pages.swap(4100, 9), 7);
+    fn registers_lie_where_they_do_in_the_bar() {
+        let pages = SharedPages::new(0x8000, 0x2000..0x4000).unwrap();
+        pages.store(0x818, 7);
+        assert_eq!((pages.load(0x818), pages.memory().load_u32(0x2818)), (7, 7));
+        assert_eq!(pages.swap(0x818, 9), 7);
         pages.fill(3);
-        assert_eq!((pages.load(0), pages.load(8188)), (3, 3));
-        // SAFETY: a control call on a descriptor that is open.
-        assert_eq!(unsafe { libc::ftruncate(pages.file().as_raw_fd(), 4096) }, -1);
+        assert_eq!((pages.load(0), pages.load(0x1ffc)), (3, 3));
+        assert_eq!((pages.memory().load_u32(0x1ffc), pages.memory().load_u32(0x4000)), (0, 0));
+        pages.store(usize::MAX, 1);
     }
 }

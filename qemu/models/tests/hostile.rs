@@ -224,6 +224,6 @@ fn known_tricks() {
     for kind in Kind::ALL {
         // That the model is alive: otherwise this would test little.
         let sent: usize = (0..50).map(|seed| run(*kind, seed, seed % 2 == 0)).sum();
-        assert!(sent > 100, "{kind:?}: {sent}");
+        assert!(sent > 30, "{kind:?}: {sent}");
     }
 }

@@ -16,7 +16,6 @@ mod statistics;
 mod tx;
 
 use std::io;
-use std::sync::Arc;
 
 use eeprom::Eeprom;
 use phy::Phy;
@@ -47,7 +46,7 @@ const IODATA: u64 = 4;
 pub struct E1000 {
     /// What was written, below [`regs::REMEMBERED`]; the rings' registers are in `pages`.
     registers: Vec<u32>,
-    pages: Arc<SharedPages>,
+    pages: SharedPages,
     eeprom: Eeprom,
     phy: Phy,
     statistics: Statistics,
@@ -70,7 +69,7 @@ impl E1000 {
     pub fn new(mac: MacAddress) -> io::Result<Self> {
         let mut chip = Self {
             registers: vec![0; regs::REMEMBERED / 4],
-            pages: Arc::new(SharedPages::new(regs::RINGS_END - regs::RINGS)?),
+            pages: SharedPages::new(regs::LENGTH as usize, regs::RINGS..regs::RINGS_END)?,
             eeprom: Eeprom::new(mac.0, IDS, SUBSYSTEM),
             phy: Phy::new(),
             statistics: Statistics::new(),
@@ -257,7 +256,7 @@ impl Model for E1000 {
     }
 
     fn windows(&self) -> Vec<Window> {
-        vec![Window { bar: REGISTERS_BAR, offset: regs::RINGS as u64, pages: self.pages.clone() }]
+        vec![Window { bar: REGISTERS_BAR, pages: self.pages.clone() }]
     }
 
     fn read(&mut self, context: &mut Context<'_>, bar: u8, offset: u64, into: &mut [u8]) {

@@ -11,7 +11,6 @@ mod split;
 mod staged;
 
 use std::io;
-use std::sync::Arc;
 
 use features::Features;
 use net::Net;
@@ -84,7 +83,7 @@ pub struct VirtioNet {
     mac: [u8; 6],
     link: bool,
     /// Notification registers, one word a queue: whoever finds another value than [`QUIET`] was notified.
-    notify: Arc<SharedPages>,
+    notify: SharedPages,
     msix: Vec<u8>,
 }
 
@@ -94,7 +93,7 @@ impl VirtioNet {
     /// # Errors
     /// No memory for its register pages.
     pub fn new(mac: MacAddress, packed: bool) -> io::Result<Self> {
-        let notify = SharedPages::new(0x1000)?;
+        let notify = SharedPages::new(BAR_LENGTH as usize, NOTIFY as usize..BAR_LENGTH as usize)?;
         notify.fill(QUIET);
         Ok(Self {
             offered: Features::offered(packed),
@@ -109,7 +108,7 @@ impl VirtioNet {
             net: Net::new(mac.0),
             mac: mac.0,
             link: false,
-            notify: Arc::new(notify),
+            notify,
             msix: vec![0; MSIX_LENGTH as usize],
         })
     }
@@ -316,7 +315,7 @@ impl Model for VirtioNet {
     }
 
     fn windows(&self) -> Vec<Window> {
-        vec![Window { bar: BAR, offset: NOTIFY, pages: self.notify.clone() }]
+        vec![Window { bar: BAR, pages: self.notify.clone() }]
     }
 
     fn read(&mut self, context: &mut Context<'_>, bar: u8, offset: u64, into: &mut [u8]) {

@@ -39,7 +39,7 @@ pub fn machine(kinds: [Kind; 2], seed: u64, plan: Plan) -> Arc<Machine> {
 
 pub fn pair_with(machine: Arc<Machine>, config: &NicConfig) -> uvia_driver::Result<Pair> {
     let domain = ModelDomain::new(machine.clone());
-    let open = |n: usize| {
+    let open = |n: usize| -> uvia_driver::Result<End> {
         let device = domain.open_model(machine.nics()[n].name())?;
         let nic = nic::open(device.clone(), config)?;
         Ok(End { nic, payload: Payload::new(device.domain().clone()), device })
