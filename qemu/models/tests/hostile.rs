@@ -132,8 +132,10 @@ fn wake(kind: Kind, function: &mut Function, outside: &mut Outside<'_>, random: 
     }
     write(function, outside, 4, 0x14, &[11]);
     for queue in 0..3u16 {
+        let size = 1u16 << random.below(7);
+        rings(outside, random, queue.into(), size.into(), packed);
         write(function, outside, 4, 0x16, &queue.to_le_bytes());
-        write(function, outside, 4, 0x18, &(1u16 << random.below(7)).to_le_bytes());
+        write(function, outside, 4, 0x18, &size.to_le_bytes());
         for (area, register) in [0x20, 0x28, 0x30].into_iter().enumerate() {
             let address = BASE + u64::from(queue) * 0x3000 + area as u64 * 0x1000;
             write(function, outside, 4, register, &address.to_le_bytes());
@@ -141,6 +143,28 @@ fn wake(kind: Kind, function: &mut Function, outside: &mut Outside<'_>, random: 
         write(function, outside, 4, 0x1c, &[1, 0]);
     }
     write(function, outside, 4, 0x14, &[15]);
+}
+
+/// Rings of a queue as a driver might have filled them, but for what is random.
+fn rings(outside: &mut Outside<'_>, random: &mut Random, queue: u64, size: u64, packed: bool) {
+    let base = BASE + queue * 0x3000;
+    for slot in 0..size {
+        let address = BASE + 0x9000 + random.below(0x6000);
+        let (length, rare) = (random.below(1600), random.below(16) == 0);
+        let chained = random.below(3) == 0;
+        let writable = u64::from(queue == 0) * 2;
+        let flags = if rare { random.next() & 0xffff } else { writable | u64::from(chained) };
+        let word = match packed {
+            true => length | random.below(size) << 32 | (flags | 1 << 7) << 48,
+            false => length | (flags & 0xffff) << 32 | random.below(size) << 48,
+        };
+        outside.bus.write(base + 16 * slot, &address.to_le_bytes()).unwrap();
+        outside.bus.write(base + 16 * slot + 8, &word.to_le_bytes()).unwrap();
+        let head = random.below(size + 1) as u16;
+        outside.bus.write(base + 0x1000 + 4 + 2 * slot, &head.to_le_bytes()).unwrap();
+    }
+    let index = random.below(size + 1) as u32;
+    outside.bus.write(base + 0x1000, &(index << 16).to_le_bytes()).unwrap();
 }
 
 /// Descriptors that are nearly right: addresses in memory, lengths that fit, flags of all kinds.
