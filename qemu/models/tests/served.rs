@@ -191,6 +191,19 @@ fn it_ends_in_order_and_takes_over_a_dead_ones_socket() {
     process.open(0);
 }
 
+#[test]
+fn two_processes_on_one_link() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wire").display().to_string();
+    let first = Process::start(&["e1000"], &["--link", &path]);
+    // Addresses go by number in a process: the second one gets its own below.
+    let second = Process::start(&["virtio", "virtio"], &["--link", &path]);
+    let (mut a, mut b) = (first.open(0), second.open(1));
+    exchange(&mut a, &mut b, 200);
+    let (code, _folder) = first.terminate();
+    assert_eq!((code, Path::new(&path).exists()), (Some(0), false));
+}
+
 fn run(arguments: &[&str]) -> (Option<i32>, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_uvia-device")).args(arguments).output().unwrap();
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())

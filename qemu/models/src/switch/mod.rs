@@ -1,9 +1,14 @@
 //! The switch that joins the adapters of a process: it learns who is where, and keeps a bounded queue a port.
 
+pub mod link;
+mod outside;
+pub mod tap;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use outside::Waker;
 use parking_lot::Mutex;
 
 use crate::faults::{Departure, FaultyWire};

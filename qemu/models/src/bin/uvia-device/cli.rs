@@ -23,6 +23,9 @@ Examples:
     uvia-info vfio-user:/tmp/a.sock
   One for a QEMU guest (11 or later), whose kernel drives it:
     qemu-system-x86_64 -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/a.sock\"}}' ...
+  Two processes whose adapters are on one network:
+    uvia-device --nic e1000,socket=/tmp/a.sock --link /tmp/wire
+    uvia-device --nic virtio,socket=/tmp/b.sock --link /tmp/wire
   A wire that loses frames, and an adapter that lies, the same way for the same seed:
     printf 'wire loss 1%\\nnic 0 lie bad-id at 1000\\n' > faults
     uvia-device --seed 7 --faults faults --nic e1000,socket=/tmp/a.sock --nic e1000,socket=/tmp/b.sock
@@ -41,6 +44,14 @@ pub struct Cli {
     /// What goes wrong: a line a rule, such as `wire loss 1%`, `lie never at 17`, `link down at 2s for 1s`
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
+
+    /// Join the switch to a TAP interface of this name, which is made if it does not exist
+    #[arg(long, value_name = "NAME")]
+    pub tap: Option<String>,
+
+    /// Join the switch to that of the process that is given the same path of a socket
+    #[arg(long, value_name = "PATH")]
+    pub link: Option<PathBuf>,
 
     /// Let clients ring by a store into shared memory, which a thread polls: no system calls, some processor time
     /// (all of one for 200 us after each activity, then naps of 100 us) [default]

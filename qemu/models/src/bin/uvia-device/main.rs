@@ -13,6 +13,7 @@ use uvia_driver::nic::MacAddress;
 use uvia_models::faults::Plan;
 use uvia_models::machine::Machine;
 use uvia_models::serve::{Doorbells, Service, Worker};
+use uvia_models::switch::{Waker, link, tap};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -60,6 +61,17 @@ fn serve(cli: &Cli) -> Result<(), String> {
     for (nic, asked) in machine.nics().iter().zip(&cli.nics) {
         services.push(Service::bind(&asked.socket, &machine, nic, &worker).map_err(|e| e.to_string())?);
     }
+    let waker: Waker = Arc::new(worker.waker());
+    if let Some(name) = &cli.tap {
+        tap::join(name, machine.add_port(), waker.clone()).map_err(|e| format!("TAP {name}: {e}"))?;
+    }
+    let _link = match &cli.link {
+        Some(path) => Some(
+            link::join(path, machine.add_port(), waker)
+                .map_err(|e| format!("link {}: {e}", path.display()))?,
+        ),
+        None => None,
+    };
     println!("ready");
     std::thread::scope(|scope| {
         let stop = &stop;
