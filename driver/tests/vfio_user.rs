@@ -103,7 +103,7 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("nic");
         let shared = SharedMemory::create("copier", BAR).unwrap();
-        let areas = vec![SHARED as u64..SHARED as u64 + 0x1000];
+        let areas = Some(SHARED as u64..SHARED as u64 + 0x1000);
         let bar = Region::registers(BAR as u64).with_shared(shared.clone(), areas);
         let described = Description::pci(256).with_bar(0, bar).with_vectors(irq::INTX, 1);
         let mut server = Server::bind(&path, described, ServerOptions::default()).unwrap();

@@ -106,7 +106,7 @@ pub fn server(script: &[u8]) {
     else {
         return;
     };
-    let bar = Region::registers(BAR).with_shared(shared, vec![0x1000..0x2000]);
+    let bar = Region::registers(BAR).with_shared(shared, Some(0x1000..0x2000));
     let described =
         Description::pci(256).with_bar(0, bar).with_vectors(irq::INTX, 1).with_vectors(irq::MSIX, 4);
     let mut server = Server::over(theirs, described, ServerOptions { patience: PATIENCE });

@@ -42,7 +42,11 @@ impl VfioUserDevice {
     pub(super) fn new(name: &str, domain: Arc<VfioUserDomain>, client: Arc<Client>) -> Result<Self> {
         let bars: Vec<RegionDetails> =
             (0..region::BARS).map(|bar| client.region_info(bar)).collect::<std::result::Result<_, _>>()?;
-        let count = |kind| client.irq_info(irq_index(kind)).map(|details| details.count);
+        // Some servers refuse to describe what they lack.
+        let count = |kind| match client.irq_info(irq_index(kind)) {
+            Err(PeerError::Refused { .. }) => Ok(0),
+            described => described.map(|details| details.count),
+        };
         let interrupts = InterruptCounts {
             intx: count(InterruptKind::Intx)?,
             msi: count(InterruptKind::Msi)?,
