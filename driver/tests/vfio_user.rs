@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvia_driver::dma::{DeviceAccess, DmaDomain, DmaMemory, DmaRegion, Rights};
 use uvia_driver::mmio::Registers;
@@ -279,8 +279,17 @@ fn a_device_whose_process_is_gone_was_pulled_out() {
     let device = pci::open(&served.name).unwrap();
     let regs = Registers::open(&device, 0).unwrap();
     let memory = DmaMemory::allocate(device.domain().clone(), 4096, Rights::READ).unwrap();
+    let pin = event();
+    device.enable_interrupts(InterruptKind::Intx, &[pin.as_fd()]).unwrap();
+    assert!(!device.is_gone());
     served.end();
     assert_eq!(regs.read32(SCRATCH), u32::MAX);
+    assert!(device.is_gone());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !signalled(&pin) {
+        assert!(Instant::now() < deadline, "whoever sleeps is woken");
+        std::thread::yield_now();
+    }
     assert!(matches!(regs.fault(), Some(Error::VfioUser(_))));
     assert!(config::ids(&*device).is_err());
     regs.write32(SCRATCH, 1);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use uvia_vfio_user::client::{Client, ClientOptions};
 
 use super::device::VfioUserDevice;
-use super::memory::MappedMemory;
+use super::memory::{Link, MappedMemory};
 use super::name::{Place, inherited};
 use crate::dma::{DeviceAccess, DmaDomain, DomainLimits, IovaSpace, Rights};
 use crate::pci::{DeviceDomain, PciDevice};
@@ -100,7 +100,7 @@ impl VfioUserDomain {
             match mapping.tell(device, iova) {
                 Ok(()) => told.push(device.clone()),
                 // A device that is gone is no hindrance to the others; its driver finds out by itself.
-                Err(e) if device.closed().is_some() => tracing::debug!("mapping memory: {e}"),
+                Err(e) if device.is_closed() => tracing::debug!("mapping memory: {e}"),
                 Err(e) => {
                     for device in &told {
                         forget(device, iova, len);
@@ -126,15 +126,15 @@ fn forget(device: &Client, iova: u64, len: usize) {
 
 impl DeviceDomain for VfioUserDomain {
     fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn PciDevice>> {
-        let memory = self.memory.clone();
+        let link = Arc::new(Link { memory: self.memory.clone(), sleepers: Mutex::default() });
         let options = ClientOptions::default();
         let client = match Place::parse(name)? {
-            Place::Path(path) => Client::connect(&path, memory, options)?,
-            Place::Inherited(fd) => Client::over(inherited(fd)?, &format!("fd:{fd}"), memory, options)?,
+            Place::Path(path) => Client::connect(&path, link.clone(), options)?,
+            Place::Inherited(fd) => Client::over(inherited(fd)?, &format!("fd:{fd}"), link.clone(), options)?,
         };
         let client = Arc::new(client);
         // Made first, so that whatever fails from here on closes it in order.
-        let device = VfioUserDevice::new(name, self.clone(), client.clone())?;
+        let device = VfioUserDevice::new(name, self.clone(), client.clone(), link)?;
         let mut state = self.state();
         for (iova, mapping) in &state.mappings {
             if let Err(e) = mapping.tell(&client, *iova) {

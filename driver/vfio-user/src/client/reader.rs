@@ -34,6 +34,7 @@ pub fn run(exchange: &Exchange, mut receiver: Receiver, memory: &dyn ClientMemor
         }
     };
     exchange.close(&why);
+    memory.closed();
 }
 
 /// Answers a command of the device's side.
