@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uvia_driver::dma::{DeviceAccess, DmaDomain, DmaMemory, DmaRegion, Rights};
 use uvia_driver::mmio::Registers;
@@ -103,7 +103,7 @@ impl Served {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("nic");
         let shared = SharedMemory::create("copier", BAR).unwrap();
-        let areas = vec![SHARED as u64..SHARED as u64 + 0x1000];
+        let areas = Some(SHARED as u64..SHARED as u64 + 0x1000);
         let bar = Region::registers(BAR as u64).with_shared(shared.clone(), areas);
         let described = Description::pci(256).with_bar(0, bar).with_vectors(irq::INTX, 1);
         let mut server = Server::bind(&path, described, ServerOptions::default()).unwrap();
@@ -247,6 +247,40 @@ fn memory_of_ours_is_shared_and_memory_of_the_caller_is_asked_for() {
 }
 
 #[test]
+fn memory_of_the_caller_is_moved_in_place_where_that_is_safe() {
+    let served = Served::new();
+    let device = pci::open(&served.name).unwrap();
+    let domain = device.domain().clone();
+    let regs = Registers::open(&device, 0).unwrap();
+    device.set_bus_master(true).unwrap();
+    let ours = DmaMemory::allocate(domain.clone(), 4096, Rights::READ | Rights::WRITE).unwrap();
+    let mut theirs = vec![0u8; 5 * 4096];
+    let address = theirs.as_mut_ptr();
+    for round in 0..3u8 {
+        for n in 0..theirs.len() {
+            // SAFETY: within `theirs`, whose pages nobody else has just now.
+            unsafe { address.add(n).write_volatile(((n / 64) as u8).wrapping_add(round)) };
+        }
+        let rights = Rights::READ | Rights::WRITE;
+        // SAFETY: `theirs` outlives the region, and is reached by pointer until it is gone.
+        let region = unsafe { DmaRegion::register(domain.clone(), address, 5 * 4096, rights) }.unwrap();
+        // Ends and middle alike, and across.
+        for at in (0..5 * 4096 - 64).step_by(4096 - 16) {
+            assert_eq!(copy(&regs, region.iova() + at as u64, ours.iova()), 0);
+            for n in 0..64 {
+                assert_eq!(ours.read::<u8>(n), (((at + n) / 64) as u8).wrapping_add(round));
+            }
+        }
+        ours.write_bytes(0, &[0xee; 64]);
+        assert_eq!(copy(&regs, ours.iova(), region.iova() + 2 * 4096 - 32), 0);
+        // SAFETY: within `theirs`.
+        assert_eq!(unsafe { address.add(2 * 4096 + 31).read_volatile() }, 0xee);
+        drop(region);
+        assert_eq!(theirs[2 * 4096 - 32..2 * 4096 + 32], [0xee; 64]);
+    }
+}
+
+#[test]
 fn devices_of_one_domain_share_what_is_mapped() {
     let (first, second) = (Served::new(), Served::new());
     let domain = pci::new_domain(&first.name).unwrap();
@@ -279,8 +313,17 @@ fn a_device_whose_process_is_gone_was_pulled_out() {
     let device = pci::open(&served.name).unwrap();
     let regs = Registers::open(&device, 0).unwrap();
     let memory = DmaMemory::allocate(device.domain().clone(), 4096, Rights::READ).unwrap();
+    let pin = event();
+    device.enable_interrupts(InterruptKind::Intx, &[pin.as_fd()]).unwrap();
+    assert!(!device.is_gone());
     served.end();
     assert_eq!(regs.read32(SCRATCH), u32::MAX);
+    assert!(device.is_gone());
+    let deadline = Instant::now() + Duration::from_secs(5);
+    while !signalled(&pin) {
+        assert!(Instant::now() < deadline, "whoever sleeps is woken");
+        std::thread::yield_now();
+    }
     assert!(matches!(regs.fault(), Some(Error::VfioUser(_))));
     assert!(config::ids(&*device).is_err());
     regs.write32(SCRATCH, 1);

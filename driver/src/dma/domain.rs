@@ -1,6 +1,6 @@
 //! The door to an I/O address space.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::os::fd::BorrowedFd;
 
 use crate::Result;
@@ -51,6 +51,26 @@ pub trait DmaDomain: Send + Sync {
     /// returns: until then the caller keeps it from being used for anything that this would break, and
     /// reaches it by volatile or atomic access only.
     unsafe fn map(&self, address: *mut u8, len: usize, rights: Rights) -> Result<u64>;
+
+    /// As [`Self::map`], for whole pages around memory of a caller's, which is `inner`, by offset: what else lies on
+    /// the first and the last page is somebody else's.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    ///
+    /// # Safety
+    /// As for [`Self::map`]; and while this and [`Self::unmap`] run, no system call of others' is writing the memory.
+    unsafe fn map_around(
+        &self,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        inner: Range<usize>,
+    ) -> Result<u64> {
+        let _ = inner;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map(address, len, rights) }
+    }
 
     /// Whether memory that lies in a file is better reached by devices than other memory: then [`Self::map_file`]
     /// is for memory that was allocated for them.

@@ -89,7 +89,9 @@ impl DmaRegion {
         };
         // SAFETY: the caller vouches for the range; the rest of its first and last page is mapped too, which
         // is why a region's pages should hold nothing that a broken device may not see.
-        let mapped_iova = unsafe { domain.map(start as *mut u8, end - start, rights)? };
+        let inner = address as usize - start..address as usize - start + len;
+        // SAFETY: as above.
+        let mapped_iova = unsafe { domain.map_around(start as *mut u8, end - start, rights, inner)? };
         let iova = mapped_iova + (address as usize - start) as u64;
         Ok(Self { domain, address, len, rights, mapped: end - start, mapped_iova, iova })
     }

@@ -66,6 +66,12 @@ pub trait PciDevice: Send + Sync {
 
     /// Resets the function. Bus mastering is off afterwards, interrupts are not routed.
     fn reset(&self) -> Result<ResetOutcome>;
+
+    /// Whether the way to the function is known to be lost for good; costs no system call. A driver that only looks
+    /// at memory would not notice: it asks when there is nothing to do. Whoever sleeps on an interrupt is woken.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// What a reset request came to.

@@ -16,6 +16,7 @@ pub mod client;
 mod connection;
 mod error;
 pub mod framing;
+pub mod fuzz;
 pub mod memory;
 pub mod server;
 pub mod wire;

@@ -1,6 +1,6 @@
 //! One PCI function that another process serves.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -10,6 +10,7 @@ use uvia_vfio_user::wire::{RegionAreas, irq, irq_set, region};
 use uvia_vfio_user::{Error as PeerError, Rights as RegionRights};
 
 use super::VfioUserDomain;
+use super::memory::Link;
 use crate::dma::DmaDomain;
 use crate::pci::config::{self, COMMAND_BUS_MASTER, COMMAND_MEMORY};
 use crate::pci::{InterruptCounts, InterruptKind, PciDevice, RegionInfo, RegionMapping, ResetOutcome};
@@ -22,6 +23,7 @@ const BARS: usize = region::BARS as usize;
 pub struct VfioUserDevice {
     name: String,
     client: Arc<Client>,
+    link: Arc<Link>,
     domain: Arc<VfioUserDomain>,
     /// The same, as the trait hands it out.
     dma: Arc<dyn DmaDomain>,
@@ -39,10 +41,19 @@ pub struct VfioUserDevice {
 
 impl VfioUserDevice {
     /// Takes over a connection: asks what is there, and brings it into the state that an opened function has.
-    pub(super) fn new(name: &str, domain: Arc<VfioUserDomain>, client: Arc<Client>) -> Result<Self> {
+    pub(super) fn new(
+        name: &str,
+        domain: Arc<VfioUserDomain>,
+        client: Arc<Client>,
+        link: Arc<Link>,
+    ) -> Result<Self> {
         let bars: Vec<RegionDetails> =
             (0..region::BARS).map(|bar| client.region_info(bar)).collect::<std::result::Result<_, _>>()?;
-        let count = |kind| client.irq_info(irq_index(kind)).map(|details| details.count);
+        // Some servers refuse to describe what they lack.
+        let count = |kind| match client.irq_info(irq_index(kind)) {
+            Err(PeerError::Refused { .. }) => Ok(0),
+            described => described.map(|details| details.count),
+        };
         let interrupts = InterruptCounts {
             intx: count(InterruptKind::Intx)?,
             msi: count(InterruptKind::Msi)?,
@@ -57,6 +68,7 @@ impl VfioUserDevice {
             interrupts,
             resettable: client.is_resettable()?,
             client,
+            link,
             command: Mutex::new(()),
             routed: Mutex::new(None),
             mapped: Mutex::default(),
@@ -107,10 +119,16 @@ impl VfioUserDevice {
 
     fn unroute(&self, routed: &mut Option<InterruptKind>) -> Result<()> {
         if let Some(kind) = *routed {
+            self.sleepers(Vec::new());
             self.client.unroute_irqs(irq_index(kind))?;
             *routed = None;
         }
         Ok(())
+    }
+
+    /// Whom to wake when the connection ends.
+    fn sleepers(&self, events: Vec<OwnedFd>) {
+        *self.link.sleepers.lock().unwrap_or_else(PoisonError::into_inner) = events;
     }
 
     fn routed(&self) -> MutexGuard<'_, Option<InterruptKind>> {
@@ -225,8 +243,12 @@ impl PciDevice for VfioUserDevice {
         if vectors.is_empty() {
             return Ok(());
         }
-        self.client.route_irqs(irq_index(kind), 0, vectors)?;
+        let copies: std::io::Result<Vec<OwnedFd>> =
+            vectors.iter().map(BorrowedFd::try_clone_to_owned).collect();
+        self.sleepers(copies.map_err(|e| Error::io(format!("{}: keeping its eventfds", self.name), e))?);
         *routed = Some(kind);
+        // Were the connection to end before, this fails.
+        self.client.route_irqs(irq_index(kind), 0, vectors)?;
         Ok(())
     }
 
@@ -262,12 +284,16 @@ impl PciDevice for VfioUserDevice {
         self.quiet_command()?;
         Ok(ResetOutcome::Done)
     }
+
+    fn is_gone(&self) -> bool {
+        self.client.is_closed()
+    }
 }
 
 impl Drop for VfioUserDevice {
     fn drop(&mut self) {
         // One whose process is gone is quiet.
-        if self.client.closed().is_none()
+        if !self.client.is_closed()
             && let Err(e) = self.reset()
         {
             tracing::warn!("closing: {e}");

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use uvia_vfio_user::client::{Client, ClientOptions};
 
+use super::anonymous::Moved;
 use super::device::VfioUserDevice;
-use super::memory::MappedMemory;
+use super::memory::{Link, MappedMemory};
 use super::name::{Place, inherited};
 use crate::dma::{DeviceAccess, DmaDomain, DomainLimits, IovaSpace, Rights};
 use crate::pci::{DeviceDomain, PciDevice};
@@ -36,15 +38,54 @@ struct State {
 struct Mapping {
     len: usize,
     rights: Rights,
-    /// The file that it lies in, and where.
-    file: Option<(OwnedFd, u64)>,
+    backing: Backing,
 }
 
+/// What memory is made of, as far as devices can make use of it.
+enum Backing {
+    /// They have to ask.
+    Memory,
+    /// It lies in a file, at this offset.
+    File(OwnedFd, u64),
+    /// These of its bytes were moved into a file; for the others they have to ask.
+    Moved(Moved, Range<usize>),
+}
+
+/// A part of a mapping that is told to devices at once.
+type Part<'a> = (Range<usize>, Option<(BorrowedFd<'a>, u64)>);
+
 impl Mapping {
+    fn parts(&self) -> Vec<Part<'_>> {
+        match &self.backing {
+            Backing::Memory => vec![(0..self.len, None)],
+            Backing::File(fd, offset) => vec![(0..self.len, Some((fd.as_fd(), *offset)))],
+            Backing::Moved(moved, pages) => [
+                (0..pages.start, None),
+                (pages.clone(), Some((moved.file(), 0))),
+                (pages.end..self.len, None),
+            ]
+            .into_iter()
+            .filter(|(range, _)| !range.is_empty())
+            .collect(),
+        }
+    }
+
     fn tell(&self, device: &Client, iova: u64) -> uvia_vfio_user::Result<()> {
         let rights = uvia_vfio_user::Rights::from_bits_truncate(self.rights.bits());
-        let file = self.file.as_ref().map(|(fd, offset)| (fd.as_fd(), *offset));
-        device.dma_map(iova, self.len as u64, rights, file)
+        for (range, file) in self.parts() {
+            device.dma_map(iova + range.start as u64, range.len() as u64, rights, file)?;
+        }
+        Ok(())
+    }
+
+    /// Takes it back from a device, part by part as it was told. One that refuses, or is gone, has been given memory
+    /// that stays valid for it as long as it likes: files are shared by reference, and all else it had to ask for.
+    fn forget(&self, device: &Client, iova: u64) {
+        for (range, _) in self.parts() {
+            if let Err(e) = device.dma_unmap(iova + range.start as u64, range.len() as u64) {
+                tracing::debug!("unmapping memory: {e}");
+            }
+        }
     }
 }
 
@@ -71,14 +112,8 @@ impl VfioUserDomain {
     /// Maps a range, whatever it is made of.
     ///
     /// # Safety
-    /// As [`DmaDomain::map`]; and it lies in the file, if one is given.
-    unsafe fn map_any(
-        &self,
-        address: *mut u8,
-        len: usize,
-        rights: Rights,
-        file: Option<(OwnedFd, u64)>,
-    ) -> Result<u64> {
+    /// As [`DmaDomain::map`]; and it is what `backing` says.
+    unsafe fn map_any(&self, address: *mut u8, len: usize, rights: Rights, backing: Backing) -> Result<u64> {
         if len == 0 || !(address as u64).is_multiple_of(PAGE) || !(len as u64).is_multiple_of(PAGE) {
             return Err(Error::Argument {
                 what: format!("{len} bytes at {address:p} are not whole pages of {PAGE} bytes"),
@@ -92,7 +127,7 @@ impl VfioUserDomain {
         let Some(iova) = state.space.allocate(len as u64, address as u64) else {
             return Err(Error::ApertureExceeded { len: len as u64, apertures: format!("0x1000-{LAST:#x}") });
         };
-        let mapping = Mapping { len, rights, file };
+        let mapping = Mapping { len, rights, backing };
         // SAFETY: the caller's promise, until the range is unmapped, or below when it is not mapped after all.
         unsafe { self.memory.insert(iova, address, len, rights) };
         let mut told: Vec<Arc<Client>> = Vec::new();
@@ -100,10 +135,11 @@ impl VfioUserDomain {
             match mapping.tell(device, iova) {
                 Ok(()) => told.push(device.clone()),
                 // A device that is gone is no hindrance to the others; its driver finds out by itself.
-                Err(e) if device.closed().is_some() => tracing::debug!("mapping memory: {e}"),
+                Err(e) if device.is_closed() => tracing::debug!("mapping memory: {e}"),
                 Err(e) => {
-                    for device in &told {
-                        forget(device, iova, len);
+                    // What this one has of it, too.
+                    for device in told.iter().chain([device]) {
+                        mapping.forget(device, iova);
                     }
                     self.memory.remove(iova);
                     state.space.free(iova, len as u64);
@@ -116,25 +152,17 @@ impl VfioUserDomain {
     }
 }
 
-/// Takes a mapping back from a device. One that refuses, or is gone, has been given memory that stays valid for it as
-/// long as it likes: files are shared by reference, and all else it had to ask for.
-fn forget(device: &Client, iova: u64, len: usize) {
-    if let Err(e) = device.dma_unmap(iova, len as u64) {
-        tracing::debug!("unmapping memory: {e}");
-    }
-}
-
 impl DeviceDomain for VfioUserDomain {
     fn open(self: Arc<Self>, name: &str) -> Result<Arc<dyn PciDevice>> {
-        let memory = self.memory.clone();
+        let link = Arc::new(Link { memory: self.memory.clone(), sleepers: Mutex::default() });
         let options = ClientOptions::default();
         let client = match Place::parse(name)? {
-            Place::Path(path) => Client::connect(&path, memory, options)?,
-            Place::Inherited(fd) => Client::over(inherited(fd)?, &format!("fd:{fd}"), memory, options)?,
+            Place::Path(path) => Client::connect(&path, link.clone(), options)?,
+            Place::Inherited(fd) => Client::over(inherited(fd)?, &format!("fd:{fd}"), link.clone(), options)?,
         };
         let client = Arc::new(client);
         // Made first, so that whatever fails from here on closes it in order.
-        let device = VfioUserDevice::new(name, self.clone(), client.clone())?;
+        let device = VfioUserDevice::new(name, self.clone(), client.clone(), link)?;
         let mut state = self.state();
         for (iova, mapping) in &state.mappings {
             if let Err(e) = mapping.tell(&client, *iova) {
@@ -152,7 +180,27 @@ impl DeviceDomain for VfioUserDomain {
 impl DmaDomain for VfioUserDomain {
     unsafe fn map(&self, address: *mut u8, len: usize, rights: Rights) -> Result<u64> {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.map_any(address, len, rights, None) }
+        unsafe { self.map_any(address, len, rights, Backing::Memory) }
+    }
+
+    unsafe fn map_around(
+        &self,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        inner: Range<usize>,
+    ) -> Result<u64> {
+        let page = PAGE as usize;
+        let pages = inner.start.next_multiple_of(page)..inner.end / page * page;
+        let moved = if pages.is_empty() {
+            None
+        } else {
+            // SAFETY: within what the caller keeps mapped until it is unmapped here.
+            unsafe { Moved::new(address.add(pages.start), pages.len()) }
+        };
+        let backing = moved.map_or(Backing::Memory, |moved| Backing::Moved(moved, pages));
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map_any(address, len, rights, backing) }
     }
 
     fn prefers_files(&self) -> bool {
@@ -170,27 +218,32 @@ impl DmaDomain for VfioUserDomain {
         let fd =
             fd.try_clone_to_owned().map_err(|e| Error::io("sharing memory with the device's process", e))?;
         // SAFETY: the caller's promise is the same.
-        unsafe { self.map_any(address, len, rights, Some((fd, offset))) }
+        unsafe { self.map_any(address, len, rights, Backing::File(fd, offset)) }
     }
 
     fn device_access(&self, iova: u64) -> DeviceAccess {
         match self.state().mappings.get(&iova) {
-            Some(Mapping { file: Some(_), .. }) => DeviceAccess::Direct,
+            Some(Mapping { backing: Backing::File(..), .. }) => DeviceAccess::Direct,
+            Some(Mapping { backing: Backing::Moved(_, pages), len, .. }) => match *pages == (0..*len) {
+                true => DeviceAccess::Direct,
+                false => DeviceAccess::DirectButEnds,
+            },
             _ => DeviceAccess::Messages,
         }
     }
 
     fn unmap(&self, iova: u64, len: usize) -> Result<()> {
         let mut state = self.state();
-        if state.mappings.get(&iova).is_none_or(|mapping| mapping.len != len) {
+        let Some(mapping) = state.mappings.get(&iova).filter(|mapping| mapping.len == len) else {
             return Err(Error::Argument {
                 what: format!("{len} bytes at I/O address {iova:#x} are no mapping of this domain"),
             });
-        }
+        };
         for device in &state.devices {
-            forget(device, iova, len);
+            mapping.forget(device, iova);
         }
         self.memory.remove(iova);
+        // What was moved for devices is moved back now that none refers to it.
         state.mappings.remove(&iova);
         state.space.free(iova, len as u64);
         Ok(())

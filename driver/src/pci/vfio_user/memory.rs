@@ -1,8 +1,10 @@
 //! What devices may ask for: the memory that is mapped in a domain, by I/O virtual address.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::sync::{PoisonError, RwLock};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use uvia_vfio_user::client::ClientMemory;
 use uvia_vfio_user::memory::{copy_in, copy_out};
@@ -74,6 +76,31 @@ impl ClientMemory for MappedMemory {
             // SAFETY: as for `read`; the owner has allowed devices to write it.
             unsafe { copy_in(from, into) }
         })
+    }
+}
+
+/// What one connection of a domain is given: the domain's memory, and who is to be woken when it ends.
+#[derive(Default)]
+pub struct Link {
+    pub memory: Arc<MappedMemory>,
+    /// Eventfds that interrupts are routed to: whoever sleeps on them would sleep for ever.
+    pub sleepers: Mutex<Vec<OwnedFd>>,
+}
+
+impl ClientMemory for Link {
+    fn read(&self, iova: u64, into: &mut [u8]) -> io::Result<()> {
+        self.memory.read(iova, into)
+    }
+
+    fn write(&self, iova: u64, from: &[u8]) -> io::Result<()> {
+        self.memory.write(iova, from)
+    }
+
+    fn closed(&self) {
+        for event in self.sleepers.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            // One that cannot be written is signalled already, or nobody's any more.
+            let _ = File::from(event).write(&1u64.to_ne_bytes());
+        }
     }
 }
 

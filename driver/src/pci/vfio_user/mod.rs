@@ -3,12 +3,14 @@
 //!
 //! What is mapped in a [`VfioUserDomain`] is made known to each device opened into it, together with the file that it
 //! lies in, so that the serving process maps the same memory. Memory without a file is read and written by messages,
-//! which a thread of the connection answers ([`memory`]).
+//! which a thread of the connection answers ([`memory`]), unless it can be given a file in place ([`anonymous`]).
 //!
 //! A device whose process is gone, or was given up, behaves as one that was pulled out: registers read all-ones.
 
+mod anonymous;
 mod device;
 mod domain;
+mod freeze;
 mod memory;
 mod name;
 

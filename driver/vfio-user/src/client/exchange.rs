@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ pub struct Exchange {
     /// The same, to end the connection without waiting for who is sending.
     closer: Sender,
     state: Mutex<State>,
+    /// Whether the state says why no more replies will come; for those who only want to know whether.
+    over: AtomicBool,
     changed: Condvar,
     pub patience: Duration,
 }
@@ -40,7 +43,15 @@ impl Exchange {
     pub fn new(peer: String, sender: Sender, patience: Duration) -> Self {
         let closer = sender.clone();
         let sender = Mutex::new(sender);
-        Self { peer, sender, closer, state: Mutex::default(), changed: Condvar::new(), patience }
+        Self {
+            peer,
+            sender,
+            closer,
+            state: Mutex::default(),
+            over: AtomicBool::new(false),
+            changed: Condvar::new(),
+            patience,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -53,9 +64,16 @@ impl Exchange {
         self.state().closed.clone()
     }
 
+    /// Whether the connection is over.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
     /// Ends the connection; whoever waits learns why. The first reason stays.
     pub fn close(&self, why: &str) {
         self.state().closed.get_or_insert_with(|| why.to_owned());
+        self.over.store(true, Ordering::Release);
         self.changed.notify_all();
         self.closer.shut_down();
     }

@@ -37,6 +37,9 @@ pub trait ClientMemory: Send + Sync {
     /// # Errors
     /// It is not mapped, or not for writing: the device gets the errno.
     fn write(&self, iova: u64, from: &[u8]) -> io::Result<()>;
+
+    /// The connection is over, for whatever reason; called once, last of all.
+    fn closed(&self) {}
 }
 
 /// No memory: for clients all of whose memory has files.
@@ -118,6 +121,12 @@ impl Client {
     /// What it is called in errors: its socket.
     pub fn peer(&self) -> &str {
         &self.exchange.peer
+    }
+
+    /// Whether the connection is over: a load, and no lock.
+    #[inline]
+    pub fn is_closed(&self) -> bool {
+        self.exchange.is_over()
     }
 
     /// Why the connection is over, if it is.

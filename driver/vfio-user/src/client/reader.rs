@@ -34,6 +34,7 @@ pub fn run(exchange: &Exchange, mut receiver: Receiver, memory: &dyn ClientMemor
         }
     };
     exchange.close(&why);
+    memory.closed();
 }
 
 /// Answers a command of the device's side.
@@ -55,6 +56,9 @@ fn access(frame: &Frame, memory: &dyn ClientMemory) -> Result<Vec<u8>, Errno> {
     if frame.defect.is_some() {
         return Err(Errno::MSGSIZE);
     }
+    if !matches!(frame.header.command, command::DMA_READ | command::DMA_WRITE) {
+        return Err(Errno::OPNOTSUPP);
+    }
     let errno = |e: std::io::Error| Errno::from_io_error(&e).unwrap_or(Errno::FAULT);
     let (access, data) = DmaAccess::read_from_prefix(&frame.body).map_err(|_| Errno::INVAL)?;
     let count = usize::try_from(access.count).ok().filter(|count| *count <= MAX_DATA).ok_or(Errno::INVAL)?;
@@ -70,7 +74,6 @@ fn access(frame: &Frame, memory: &dyn ClientMemory) -> Result<Vec<u8>, Errno> {
             memory.write(access.address, data).map_err(errno)?;
             Ok(fixed.to_vec())
         }
-        command::DMA_WRITE => Err(Errno::INVAL),
-        _ => Err(Errno::OPNOTSUPP),
+        _ => Err(Errno::INVAL),
     }
 }

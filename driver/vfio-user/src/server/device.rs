@@ -130,7 +130,8 @@ impl Region {
     /// # Panics
     /// When an area lies beyond the region, or the memory is shorter.
     #[must_use]
-    pub fn with_shared(mut self, memory: SharedMemory, areas: Vec<Range<u64>>) -> Self {
+    pub fn with_shared(mut self, memory: SharedMemory, areas: impl IntoIterator<Item = Range<u64>>) -> Self {
+        let areas = Vec::from_iter(areas);
         assert!(memory.len() as u64 >= self.size);
         assert!(areas.iter().all(|area| area.start < area.end && area.end <= self.size));
         self.shared = Some(SharedAreas { memory, areas });

@@ -312,8 +312,9 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         let interrupts = interrupts();
-        let pipe = || OwnedFd::from(rustix::pipe::pipe().unwrap().1);
-        let cases: [(u32, u32, u32, u32, &[u8], Vec<OwnedFd>); 9] = [
+        let pipe = || rustix::pipe::pipe().unwrap().1;
+        type Case<'a> = (u32, u32, u32, u32, &'a [u8], Vec<OwnedFd>);
+        let cases: [Case<'_>; 9] = [
             (ROUTE, irq::MSIX, 0, 1, &[], vec![pipe()]),
             (ROUTE, irq::MSIX, 0, 2, &[], vec![event()]),
             (ROUTE, irq::MSIX, 2, 2, &[], vec![event(), event()]),

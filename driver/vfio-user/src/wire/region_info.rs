@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn a_chain_that_loops_ends() {
-        let mut reply = RegionAreas::Sparse(vec![0..0x1000]).to_reply(info(0x4000));
+        let mut reply = RegionAreas::Sparse(vec![0..0x1000, 0x2000..0x3000]).to_reply(info(0x4000));
         reply[36] = 32; // next: itself
         assert!(RegionAreas::parse(&reply).is_err());
     }

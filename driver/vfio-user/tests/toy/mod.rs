@@ -150,7 +150,7 @@ impl Device for Toy {
 /// What a toy is.
 pub fn description(doorbells: &SharedMemory) -> Description {
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-    let mut bar = Region::registers(BAR).with_shared(doorbells.clone(), vec![DOORBELLS..DOORBELLS + 0x1000]);
+    let mut bar = Region::registers(BAR).with_shared(doorbells.clone(), Some(DOORBELLS..DOORBELLS + 0x1000));
     bar.events.push(WriteEvent { offset: COUNT, size: 4, value: Some(7), event: Arc::new(event) });
     Description::pci(256).with_bar(0, bar).with_vectors(irq::INTX, 1).with_vectors(irq::MSIX, 70)
 }
