@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use toy::{HANG, SCRATCH, Served};
 use uvia_vfio_user::Error;
 use uvia_vfio_user::client::{Client, ClientOptions, NoMemory};
-use uvia_vfio_user::wire::{HEADER, Header, Proposal, RegionAccess, command, flags};
+use uvia_vfio_user::wire::{HEADER, Header, Proposal, RegionAccess, RegionInfo, command, flags};
 use zerocopy::{FromBytes, IntoBytes};
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -113,6 +113,24 @@ fn nothing_before_the_version() {
     }
     socket.write_all(&version()).unwrap();
     assert_eq!(receive(&mut socket).unwrap().0.error, 0);
+}
+
+/// As QEMU asks: first without room for capabilities, then with as much as it was told.
+#[test]
+fn descriptions_that_do_not_fit_say_how_long_they_are() {
+    let (_served, mut socket) = negotiated();
+    let mut ask = |argsz| {
+        let asked = RegionInfo { argsz, index: 0, ..RegionInfo::default() };
+        socket.write_all(&message(1, command::DEVICE_GET_REGION_INFO, asked.as_bytes())).unwrap();
+        let (_, body) = receive(&mut socket).unwrap();
+        (RegionInfo::read_from_prefix(&body).unwrap().0, body.len())
+    };
+    let (short, len) = ask(32);
+    assert_eq!((len, short.argsz, short.cap_offset, short.flags), (32, 64, 0, 3));
+    let (whole, len) = ask(short.argsz);
+    assert_eq!((len, whole.argsz, whole.cap_offset, whole.flags), (64, 64, 32, 15));
+    let (_, len) = ask(4096);
+    assert_eq!(len, 64);
 }
 
 #[test]

@@ -161,10 +161,11 @@ impl Server {
         };
         let mut body = areas.to_reply(info);
         if body.len() > asked.argsz as usize {
-            // No room: how much is needed is the answer, and the capabilities come when there is.
-            info = RegionInfo::read_from_prefix(&body).map_err(|_| Errno::INVAL)?.0;
-            info.cap_offset = 0;
+            // No room: how much is needed is the answer. What can be mapped comes when there is room for it; QEMU takes
+            // capabilities that are announced and not there for an error, and others might map the whole region.
+            info.argsz = body.len() as u32;
             body = info.as_bytes().to_vec();
+            fds.clear();
         }
         Ok(Reply { body, fds })
     }

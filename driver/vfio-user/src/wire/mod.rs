@@ -119,6 +119,9 @@ pub const MAX_BODY: usize = MAX_DATA + 4096;
 /// Most file descriptors that one message may carry to us.
 pub const MAX_FDS: usize = 64;
 
+/// Most that we ask for: QEMU takes a greater number for a malformed one.
+pub const ADVERTISED_FDS: usize = 16;
+
 /// The first 16 bytes of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{MAX_DATA, MAX_FDS, Version};
+use super::{ADVERTISED_FDS, MAX_DATA, Version};
 
 /// The version that is spoken here.
 pub const MAJOR: u16 = 0;
@@ -29,7 +29,7 @@ impl Capabilities {
     /// What either side of ours can take.
     pub fn ours() -> Self {
         Self {
-            max_msg_fds: MAX_FDS,
+            max_msg_fds: ADVERTISED_FDS,
             max_data_xfer_size: MAX_DATA,
             max_dma_maps: 65535,
             pgsizes: 4096,
