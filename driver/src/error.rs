@@ -13,7 +13,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The name is not one of a device.
-    #[error("{name:?} is not a device name: give a PCI address such as 0000:01:00.0")]
+    #[error(
+        "{name:?} is not a device name: give a PCI address such as 0000:01:00.0, or vfio-user:PATH of a socket"
+    )]
     BadName {
         /// What was given.
         name: String,
@@ -111,6 +113,9 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// A device that another process serves, over vfio-user.
+    #[error("vfio-user:{0}")]
+    VfioUser(#[from] uvia_vfio_user::Error),
     /// The system refused an operation.
     #[error("{what}: {source}")]
     Io {

@@ -1,4 +1,5 @@
-//! Device registers through one accessor: mapped memory where the BAR can be mapped, messages where not.
+//! Device registers through one accessor: memory where the register lies in a part of its BAR that is mapped,
+//! messages elsewhere.
 //!
 //! Registers are little-endian (PCI). A read that fails answers all-ones, as on a bus whose device is gone;
 //! the reason is kept and can be asked for with [`Registers::fault`].
@@ -32,7 +33,7 @@ impl Registers {
         if len == 0 {
             return Err(lacking());
         }
-        let mapping = device.map_region(bar)?.filter(|m| m.len() >= len);
+        let mapping = device.map_region(bar)?;
         Ok(Self { device: device.clone(), bar, base: 0, len, mapping, fault: OnceLock::new() })
     }
 
@@ -91,13 +92,13 @@ impl Registers {
         }
     }
 
-    /// Where a register of type `T` lies. An offset beyond the window or unaligned is a fault of the driver's
+    /// Where a register of type `T` is mapped, if it is. An offset beyond the window or unaligned is a fault of the driver's
     /// own code, since offsets are constants of a data sheet or were checked when the window was made.
     #[inline]
-    fn cell<T: Copy>(&self, mapping: &RegionMapping, offset: usize) -> *const RW<T> {
+    fn cell<T: Copy>(&self, offset: usize) -> Option<*const RW<T>> {
         let size = size_of::<T>();
         assert!((self.base + offset).is_multiple_of(size) && offset <= self.len && self.len - offset >= size);
-        mapping.as_ptr().wrapping_add(self.base + offset) as *const RW<T>
+        Some(self.mapping.as_ref()?.place(self.base + offset, size)? as *const RW<T>)
     }
 }
 
@@ -108,10 +109,10 @@ macro_rules! access {
                 /// Reads a register; all-ones when the device cannot be reached.
                 #[inline]
                 pub fn $read(&self, offset: usize) -> $int {
-                    match &self.mapping {
-                        // SAFETY: `cell` checked that the register lies in the mapping, which `self` keeps
+                    match self.cell::<$int>(offset) {
+                        // SAFETY: `cell` found that the register lies in the mapping, which `self` keeps
                         // alive, and is aligned; device registers are only ever reached by volatile access.
-                        Some(mapping) => <$int>::from_le(unsafe { (*self.cell::<$int>(mapping, offset)).read() }),
+                        Some(cell) => <$int>::from_le(unsafe { (*cell).read() }),
                         None => <$int>::from_le_bytes(self.message_read(offset)),
                     }
                 }
@@ -119,10 +120,10 @@ macro_rules! access {
                 /// Writes a register.
                 #[inline]
                 pub fn $write(&self, offset: usize, value: $int) {
-                    match &self.mapping {
+                    match self.cell::<$int>(offset) {
                         // SAFETY: as for reading; what a write makes the device do is bounded by what is
                         // mapped in its DMA domain.
-                        Some(mapping) => unsafe { (*self.cell::<$int>(mapping, offset)).write(value.to_le()) },
+                        Some(cell) => unsafe { (*cell).write(value.to_le()) },
                         None => self.message_write(offset, &value.to_le_bytes()),
                     }
                 }

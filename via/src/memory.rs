@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use uvia_driver::dma::{DmaDomain, DmaMemory, DmaRegion, DmaSegment, DmaSlot, Rights, copy};
+use uvia_driver::dma::{DeviceAccess, DmaDomain, DmaMemory, DmaRegion, DmaSegment, DmaSlot, Rights, copy};
 use uvia_driver::nic::RxFrame;
 
 use crate::{Error, RemoteMemory, Result, Segment};
@@ -117,6 +117,15 @@ impl MemoryRegion {
     #[inline]
     pub fn attributes(&self) -> &MemoryAttributes {
         &self.0.attributes
+    }
+
+    /// How the adapter gets at it. An adapter that another process serves (vfio-user) asks for memory that has no file,
+    /// and the data path then has system calls; memory that a NIC allocates has one.
+    pub fn device_access(&self) -> DeviceAccess {
+        match &self.0.backing {
+            Backing::Owned(memory) => memory.device_access(),
+            Backing::Caller(region) => region.device_access(),
+        }
     }
 
     /// A part of it, for a descriptor.

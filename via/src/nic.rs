@@ -143,7 +143,8 @@ const POSTS: usize = 4096;
 static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
 impl Nic {
-    /// Opens the device called `device` (a PCI address) in a DMA domain of its own.
+    /// Opens the device called `device` (a PCI address, or `vfio-user:PATH`; see [`uvia_driver::pci::check_name`]) in a
+    /// DMA domain of its own.
     ///
     /// # Errors
     /// What keeps the device from being opened, by name and with the way out.

@@ -1,6 +1,7 @@
 //! The door to an I/O address space.
 
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
+use std::os::fd::BorrowedFd;
 
 use crate::Result;
 
@@ -13,6 +14,17 @@ bitflags::bitflags! {
         /// Store into it (receive).
         const WRITE = 2;
     }
+}
+
+/// How devices get at memory that is mapped for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceAccess {
+    /// By themselves.
+    Direct,
+    /// By asking this process, which copies: correct, and slow.
+    Messages,
+    /// Some of it by themselves, and the pages at its ends, which it shares with other data, by asking.
+    DirectButEnds,
 }
 
 /// What an I/O address space can hold.
@@ -39,6 +51,58 @@ pub trait DmaDomain: Send + Sync {
     /// returns: until then the caller keeps it from being used for anything that this would break, and
     /// reaches it by volatile or atomic access only.
     unsafe fn map(&self, address: *mut u8, len: usize, rights: Rights) -> Result<u64>;
+
+    /// As [`Self::map`], for whole pages around memory of a caller's, which is `inner`, by offset: what else lies on
+    /// the first and the last page is somebody else's.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    ///
+    /// # Safety
+    /// As for [`Self::map`]; and while this and [`Self::unmap`] run, no system call of others' is writing the memory.
+    unsafe fn map_around(
+        &self,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        inner: Range<usize>,
+    ) -> Result<u64> {
+        let _ = inner;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map(address, len, rights) }
+    }
+
+    /// Whether memory that lies in a file is better reached by devices than other memory: then [`Self::map_file`]
+    /// is for memory that was allocated for them.
+    fn prefers_files(&self) -> bool {
+        false
+    }
+
+    /// As [`Self::map`], for memory that is a mapping of the file `fd` from `offset` on.
+    ///
+    /// # Errors
+    /// As [`Self::map`].
+    ///
+    /// # Safety
+    /// As for [`Self::map`].
+    unsafe fn map_file(
+        &self,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+    ) -> Result<u64> {
+        let _ = (fd, offset);
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.map(address, len, rights) }
+    }
+
+    /// How devices get at what [`Self::map`] mapped at `iova`.
+    fn device_access(&self, iova: u64) -> DeviceAccess {
+        let _ = iova;
+        DeviceAccess::Direct
+    }
 
     /// Takes a whole mapping away, by what [`Self::map`] returned and its length. The caller has made sure
     /// that no device has work in hand that refers to it.

@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use uvia_vfio_user::memory::SharedMemory;
 
 use super::region::checked_segment;
-use super::{DmaDomain, DmaRegion, DmaSegment, Rights, copy};
+use super::{DeviceAccess, DmaDomain, DmaRegion, DmaSegment, Rights, copy};
 use crate::{Error, Result};
 
 /// The pages that are worth asking for: one entry of the IOMMU each where small ones take 512, and under an
@@ -42,8 +43,16 @@ pub enum PageKind {
 pub struct DmaMemory {
     // Declared first, so dropped first: unmapped from the domain before the memory is freed.
     region: DmaRegion,
-    _map: MmapRaw,
+    _pages: Pages,
     kind: PageKind,
+}
+
+/// What the memory is made of, kept until it is dropped.
+enum Pages {
+    /// Of no file.
+    Anonymous { _map: MmapRaw },
+    /// Of a file that other processes can map too.
+    File { _memory: SharedMemory },
 }
 
 impl DmaMemory {
@@ -53,6 +62,9 @@ impl DmaMemory {
     /// No memory, or all that [`DmaDomain::map`] may answer.
     pub fn allocate(domain: Arc<dyn DmaDomain>, len: usize, rights: Rights) -> Result<Self> {
         let page = domain.limits().page_size as usize;
+        if domain.prefers_files() {
+            return Self::in_file(domain, len.max(1), page, rights);
+        }
         let (map, start, len, kind) = anonymous(len.max(1), page)?;
         // Best effort, as are all advices: memory that a fork shares is a hazard only to programs that fork.
         if let Err(e) = map.advise(Advice::DontFork) {
@@ -61,7 +73,29 @@ impl DmaMemory {
         // SAFETY: `map` is ours alone, lives as long as the region (it is dropped after it), and is reached
         // only by the volatile accessors below. `start` and `len` lie within it.
         let region = unsafe { DmaRegion::register(domain, map.as_mut_ptr().add(start), len, rights)? };
-        Ok(Self { region, _map: map, kind })
+        Ok(Self { region, _pages: Pages::Anonymous { _map: map }, kind })
+    }
+
+    /// As [`Self::allocate`], in a file that a process that serves a device can map: sealed, so that it dares to.
+    fn in_file(domain: Arc<dyn DmaDomain>, len: usize, page: usize, rights: Rights) -> Result<Self> {
+        let size = len
+            .checked_next_multiple_of(page)
+            .ok_or_else(|| Error::Argument { what: format!("{len} bytes are more than can be allocated") })?;
+        let memory = SharedMemory::create("uvia-dma", size)
+            .map_err(|e| Error::io(format!("allocating {len} bytes for DMA"), e))?;
+        // SAFETY: changes no byte of a mapping that is ours. A child that had it could write what devices read.
+        if unsafe { libc::madvise(memory.as_ptr().cast(), size, libc::MADV_DONTFORK) } != 0 {
+            tracing::warn!("a forked child will share DMA memory: {}", std::io::Error::last_os_error());
+        }
+        // SAFETY: `memory` is ours alone, lives as long as the region (it is dropped after it), is reached only by
+        // the volatile accessors below, and is a mapping of its file from the beginning.
+        let region = unsafe { DmaRegion::register_file(domain, memory.as_ptr(), size, rights, memory.fd())? };
+        Ok(Self { region, _pages: Pages::File { _memory: memory }, kind: PageKind::Ordinary })
+    }
+
+    /// How devices get at it.
+    pub fn device_access(&self) -> DeviceAccess {
+        self.region.device_access()
     }
 
     /// What kind of pages it got. [`PageKind::Ordinary`] for all that is too small to be worth huge ones.

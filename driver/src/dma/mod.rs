@@ -8,7 +8,7 @@ mod memory;
 mod region;
 mod slots;
 
-pub use domain::{DmaDomain, DomainLimits, Rights};
+pub use domain::{DeviceAccess, DmaDomain, DomainLimits, Rights};
 pub use identity::IdentityDomain;
 pub use iova::IovaSpace;
 pub use memory::{DmaMemory, PageKind};

@@ -1,9 +1,10 @@
 //! Callers' memory, registered for DMA.
 
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use super::{DmaDomain, Rights};
+use super::{DeviceAccess, DmaDomain, Rights};
 use crate::{Error, Result};
 
 /// Bytes in reach of devices, as a NIC's descriptor names them. Made by [`DmaRegion::segment`] and
@@ -89,9 +90,32 @@ impl DmaRegion {
         };
         // SAFETY: the caller vouches for the range; the rest of its first and last page is mapped too, which
         // is why a region's pages should hold nothing that a broken device may not see.
-        let mapped_iova = unsafe { domain.map(start as *mut u8, end - start, rights)? };
+        let inner = address as usize - start..address as usize - start + len;
+        // SAFETY: as above.
+        let mapped_iova = unsafe { domain.map_around(start as *mut u8, end - start, rights, inner)? };
         let iova = mapped_iova + (address as usize - start) as u64;
         Ok(Self { domain, address, len, rights, mapped: end - start, mapped_iova, iova })
+    }
+
+    /// Registers whole pages that lie in a file.
+    ///
+    /// # Safety
+    /// As [`Self::register`]; and the memory is a mapping of `fd` from its beginning.
+    pub(super) unsafe fn register_file(
+        domain: Arc<dyn DmaDomain>,
+        address: *mut u8,
+        len: usize,
+        rights: Rights,
+        fd: BorrowedFd<'_>,
+    ) -> Result<Self> {
+        // SAFETY: the caller's promise is the same.
+        let iova = unsafe { domain.map_file(address, len, rights, fd, 0)? };
+        Ok(Self { domain, address, len, rights, mapped: len, mapped_iova: iova, iova })
+    }
+
+    /// How devices get at it.
+    pub fn device_access(&self) -> DeviceAccess {
+        self.domain.device_access(self.mapped_iova)
     }
 
     /// The I/O virtual address of the first byte.

@@ -3,6 +3,8 @@
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use uvia_vfio_user::memory::SharedMemory;
+
 use crate::Result;
 use crate::dma::DmaDomain;
 
@@ -39,11 +41,12 @@ pub trait PciDevice: Send + Sync {
     /// Reads a BAR by message or system call: 1, 2, 4 or 8 bytes, naturally aligned.
     fn region_read(&self, bar: u8, offset: u64, into: &mut [u8]) -> Result<()>;
 
-    /// Writes a BAR by message or system call: 1, 2, 4 or 8 bytes, naturally aligned.
+    /// Writes a BAR by message or system call: 1, 2, 4 or 8 bytes, naturally aligned. It may be posted, as on the bus:
+    /// the device sees it before whatever is asked of it later.
     fn region_write(&self, bar: u8, offset: u64, from: &[u8]) -> Result<()>;
 
-    /// The BAR mapped into this process, or `None` where it cannot be; use [`crate::mmio::Registers`] for
-    /// an accessor that takes whichever way there is.
+    /// The BAR mapped into this process, all of it or in parts, or `None` where it cannot be; use
+    /// [`crate::mmio::Registers`] for an accessor that takes whichever way there is for each register.
     fn map_region(&self, bar: u8) -> Result<Option<Arc<RegionMapping>>>;
 
     /// How many vectors of each kind the device has.
@@ -63,6 +66,12 @@ pub trait PciDevice: Send + Sync {
 
     /// Resets the function. Bus mastering is off afterwards, interrupts are not routed.
     fn reset(&self) -> Result<ResetOutcome>;
+
+    /// Whether the way to the function is known to be lost for good; costs no system call. A driver that only looks
+    /// at memory would not notice: it asks when there is nothing to do. Whoever sleeps on an interrupt is woken.
+    fn is_gone(&self) -> bool {
+        false
+    }
 }
 
 /// What a reset request came to.
@@ -109,30 +118,52 @@ pub struct InterruptCounts {
     pub msix: u32,
 }
 
-/// A BAR's memory in this process, unmapped when dropped.
+/// A BAR's memory in this process, unmapped when dropped. It may have holes, which are reached by message.
 #[derive(Debug)]
 pub struct RegionMapping {
-    map: memmap2::MmapRaw,
+    parts: Vec<Part>,
+}
+
+/// A part of a BAR that is mapped.
+#[derive(Debug)]
+struct Part {
+    /// Where in the BAR it begins.
+    start: usize,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    /// Of the device's own file.
+    Device(memmap2::MmapRaw),
+    /// Shared with the process that serves the device.
+    Shared(SharedMemory),
 }
 
 impl RegionMapping {
-    /// Takes over a mapping of a BAR.
+    /// Takes over a mapping of a whole BAR.
     pub fn new(map: memmap2::MmapRaw) -> Self {
-        Self { map }
+        Self { parts: vec![Part { start: 0, memory: Memory::Device(map) }] }
     }
 
-    /// First byte. To be reached by volatile access of natural alignment only.
-    pub fn as_ptr(&self) -> *mut u8 {
-        self.map.as_mut_ptr()
+    /// Takes over mappings of parts of a BAR, each with where it begins.
+    pub fn of_parts(parts: impl IntoIterator<Item = (usize, SharedMemory)>) -> Self {
+        let part = |(start, memory)| Part { start, memory: Memory::Shared(memory) };
+        Self { parts: parts.into_iter().map(part).collect() }
     }
 
-    /// Bytes mapped.
-    pub fn len(&self) -> usize {
-        self.map.len()
-    }
-
-    /// Whether nothing is mapped.
-    pub fn is_empty(&self) -> bool {
-        self.map.len() == 0
+    /// Where the `len` bytes at `offset` of the BAR are, if all of them are mapped. To be reached by volatile access
+    /// of natural alignment only; BARs are mapped at page boundaries, so that an aligned offset is an aligned address.
+    #[inline]
+    pub fn place(&self, offset: usize, len: usize) -> Option<*mut u8> {
+        self.parts.iter().find_map(|part| {
+            let (first, size) = match &part.memory {
+                Memory::Device(map) => (map.as_mut_ptr(), map.len()),
+                Memory::Shared(memory) => (memory.as_ptr(), memory.len()),
+            };
+            let within = offset.wrapping_sub(part.start);
+            (offset >= part.start && within <= size && size - within >= len)
+                .then(|| first.wrapping_add(within))
+        })
     }
 }

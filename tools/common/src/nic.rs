@@ -7,7 +7,8 @@ use crate::Failure;
 /// The options that every tool takes which opens a NIC; flatten them into the tool's own.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct NicArgs {
-    /// NIC to use: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`)
+    /// NIC to use: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), or vfio-user:PATH of a socket
+    /// at which one is served
     #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 
@@ -37,7 +38,7 @@ impl NicArgs {
 pub fn given_device(nic: Option<&str>) -> Result<&str, Failure> {
     nic.filter(|device| !device.is_empty()).ok_or_else(|| {
         Failure::usage(
-            "which NIC? Give --nic DEV (a PCI address such as 0000:01:00.0) or set UVIA_NIC; `uvia-bind status` lists them",
+            "which NIC? Give --nic DEV (a PCI address such as 0000:01:00.0, or vfio-user:PATH) or set UVIA_NIC; `uvia-bind status` lists those of this machine",
         )
     })
 }

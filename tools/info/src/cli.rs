@@ -19,8 +19,8 @@ Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usag
 #[derive(Debug, Parser)]
 #[command(name = "uvia-info", version, after_help = EXAMPLES)]
 pub struct Cli {
-    /// NIC to show: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`); without one, those that
-    /// could be shown are listed
+    /// NIC to show: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), or vfio-user:PATH of a socket
+    /// at which one is served; without one, those of this machine that could be shown are listed
     #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 

@@ -186,7 +186,8 @@ pub struct RawArgs {
     #[command(flatten)]
     pub ends: Where,
 
-    /// NIC to use without --pair: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`)
+    /// NIC to use without --pair: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), or vfio-user:PATH
+    /// of a socket at which one is served
     #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 

@@ -194,6 +194,9 @@ impl Nic for E1000 {
         self.health.check()?;
         let received = self.rx.receive(budget, &self.regs, &mut self.statistics, sink);
         let frames = self.health.note(received)?;
+        if frames == 0 && self.device.is_gone() {
+            return Err(self.health.fail(DeviceFault::Gone));
+        }
         self.heard |= frames > 0;
         Ok(frames)
     }

@@ -313,7 +313,11 @@ impl Nic for VirtioNet {
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize> {
         self.health.check()?;
         let received = self.rx.receive(budget, &mut self.statistics, sink);
-        self.health.note(received)
+        let frames = self.health.note(received)?;
+        if frames == 0 && self.device.is_gone() {
+            return Err(self.health.fail(DeviceFault::Gone));
+        }
+        Ok(frames)
     }
 
     /// All counted here: virtio devices count nothing themselves.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioOps};
@@ -37,12 +38,21 @@ struct State {
     anchor: Option<(PciAddress, VfioDevice)>,
 }
 
+/// Whether this process ever had a container, in which memory is pinned page by page.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether memory of this process may be pinned by the kernel: what its pages are made of must not change then.
+pub fn was_used() -> bool {
+    USED.load(Ordering::SeqCst)
+}
+
 impl KernelDomain {
     /// An empty domain.
     ///
     /// # Errors
     /// [`Error::NoVfio`], [`Error::Permission`].
     pub fn new() -> Result<Arc<Self>> {
+        USED.store(true, Ordering::SeqCst);
         let container = VfioContainer::new(None).map_err(diagnosis::no_container)?;
         Ok(Arc::new(Self {
             state: Mutex::new(State { page_size: 4096, ..State::default() }),

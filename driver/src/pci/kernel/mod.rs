@@ -25,3 +25,4 @@ mod populate;
 pub use device::KernelDevice;
 pub(super) use diagnosis::{blockers, holders, suspects};
 pub use domain::KernelDomain;
+pub(super) use domain::was_used;

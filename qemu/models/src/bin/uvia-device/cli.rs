@@ -1,0 +1,125 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::Parser;
+use uvia_driver::nic::MacAddress;
+use uvia_models::machine::Kind;
+
+/// Serves models of network adapters over vfio-user, joined by a switch
+///
+/// Prints `ready` once all sockets listen, and serves until SIGTERM or SIGINT. When a client goes away, the next one
+/// finds its adapter as after power-on.
+#[derive(Debug, Parser)]
+#[command(
+    name = "uvia-device",
+    version,
+    max_term_width = 100,
+    after_help = "\
+Examples:
+  Two adapters, for two programs on this machine:
+    uvia-device --nic e1000,socket=/tmp/a.sock --nic virtio,socket=/tmp/b.sock
+    uvia-info vfio-user:/tmp/a.sock
+  One for a QEMU guest (11 or later), whose kernel drives it:
+    qemu-system-x86_64 -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/a.sock\"}}' ...
+  Two processes whose adapters are on one network:
+    uvia-device --nic e1000,socket=/tmp/a.sock --link /tmp/wire
+    uvia-device --nic virtio,socket=/tmp/b.sock --link /tmp/wire
+  A wire that loses frames, and an adapter that lies, the same way for the same seed:
+    printf 'wire loss 1%\\nnic 0 lie bad-id at 1000\\n' > faults
+    uvia-device --seed 7 --faults faults --nic e1000,socket=/tmp/a.sock --nic e1000,socket=/tmp/b.sock
+
+Exit codes: 0 after a signal, 1 when something failed (said on standard error), 2 for wrong arguments."
+)]
+pub struct Cli {
+    /// An adapter: its kind (e1000, virtio, virtio-packed), where to serve it, and its station address
+    #[arg(long = "nic", value_name = "KIND,socket=PATH[,mac=MAC]", required = true)]
+    pub nics: Vec<NicArgument>,
+
+    /// Of all that is random
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+
+    /// What goes wrong: a line a rule, such as `wire loss 1%`, `lie never at 17`, `link down at 2s for 1s`
+    #[arg(long, value_name = "FILE")]
+    pub faults: Option<PathBuf>,
+
+    /// Join the switch to a TAP interface of this name, which is made if it does not exist
+    #[arg(long, value_name = "NAME")]
+    pub tap: Option<String>,
+
+    /// Join the switch to that of the process that is given the same path of a socket
+    #[arg(long, value_name = "PATH")]
+    pub link: Option<PathBuf>,
+
+    /// Let clients ring by a store into shared memory, which a thread polls: no system calls, some processor time
+    /// (all of one for 200 us after each activity, then naps of 100 us) [default]
+    #[arg(long, conflicts_with = "trap")]
+    pub poll: bool,
+
+    /// Let clients ring by a message: a system call and a wake-up each, and no processor time while idle
+    #[arg(long)]
+    pub trap: bool,
+}
+
+/// An adapter as asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NicArgument {
+    pub kind: Kind,
+    pub socket: PathBuf,
+    pub mac: Option<MacAddress>,
+}
+
+impl FromStr for NicArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut parts = text.split(',');
+        let name = parts.next().unwrap_or_default();
+        let kind = Kind::ALL.iter().find(|kind| kind.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+            format!("{name:?} is not one of {}", names.join(", "))
+        })?;
+        let (mut socket, mut mac) = (None, None);
+        for part in parts {
+            match part.split_once('=') {
+                Some(("socket", path)) if !path.is_empty() => socket = Some(PathBuf::from(path)),
+                Some(("mac", address)) => {
+                    let address: MacAddress = address.parse().map_err(|e| format!("{e}"))?;
+                    if !address.is_unicast() {
+                        return Err(format!("{address} names no station"));
+                    }
+                    mac = Some(address);
+                }
+                _ => return Err(format!("{part:?} is neither socket=PATH nor mac=MAC")),
+            }
+        }
+        let socket = socket.ok_or("socket=PATH is missing")?;
+        Ok(Self { kind: *kind, socket, mac })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        Cli::command().debug_assert();
+        let nic: NicArgument = "virtio,mac=52:54:00:12:34:56,socket=/tmp/x".parse().unwrap();
+        assert_eq!((nic.kind, nic.mac.is_some()), (Kind::Virtio, true));
+        for (text, named) in [
+            ("e100,socket=x", "virtio-packed"),
+            ("e1000", "socket=PATH is missing"),
+            ("e1000,socket=", "neither"),
+            ("e1000,socket=x,mac=1", "not a station address"),
+            ("e1000,socket=x,mac=ff:ff:ff:ff:ff:ff", "no station"),
+        ] {
+            let error = text.parse::<NicArgument>().unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}
