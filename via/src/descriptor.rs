@@ -80,6 +80,8 @@ pub enum Operation {
     Send,
     /// Bytes into the peer's memory. The peer's receive queue is not touched unless there is immediate data.
     RdmaWrite(RemoteMemory),
+    /// Bytes from the peer's memory into the descriptor's segments. The peer's program takes no part in it.
+    RdmaRead(RemoteMemory),
 }
 
 bitflags::bitflags! {
@@ -129,10 +131,12 @@ impl Status {
 pub struct Descriptor {
     /// What to do (send queues).
     pub operation: Operation,
-    /// The memory to gather from or scatter to, in order.
+    /// The memory to gather from, or (receives and RDMA reads) to scatter to, in order.
     pub segments: Vec<Segment>,
     /// To send: 32 bits for the peer's completion. After a receive: what came, or `None`.
     pub immediate: Option<u32>,
+    /// To send: not before all earlier RDMA reads of the queue have completed (VIPL's QFENCE).
+    pub fence: bool,
     /// The caller's word; not looked at.
     pub context: u64,
     pub(crate) status: Status,
@@ -148,6 +152,11 @@ impl Descriptor {
     /// An RDMA write of these segments.
     pub fn rdma_write(segments: Vec<Segment>, to: RemoteMemory) -> Box<Self> {
         Box::new(Self { operation: Operation::RdmaWrite(to), segments, ..Self::default() })
+    }
+
+    /// An RDMA read into these segments.
+    pub fn rdma_read(segments: Vec<Segment>, from: RemoteMemory) -> Box<Self> {
+        Box::new(Self { operation: Operation::RdmaRead(from), segments, ..Self::default() })
     }
 
     /// What became of it.

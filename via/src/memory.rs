@@ -50,6 +50,11 @@ impl MemoryAttributes {
     pub fn remote_write(tag: ProtectionTag) -> Self {
         Self { tag, rdma_write: true, rdma_read: false }
     }
+
+    /// A peer may write and read it.
+    pub fn remote(tag: ProtectionTag) -> Self {
+        Self { tag, rdma_write: true, rdma_read: true }
+    }
 }
 
 enum Backing {
@@ -174,7 +179,7 @@ impl MemoryRegion {
         Ok(())
     }
 
-    /// Whether an RDMA write of `len` bytes at a peer's `address` may touch this, and at which offset.
+    /// Whether an RDMA transfer of `len` bytes at a peer's `address` may touch this, and at which offset.
     pub(crate) fn remote_offset(&self, address: u64, len: usize) -> Option<usize> {
         let offset = usize::try_from(address.checked_sub(self.as_ptr() as u64)?).ok()?;
         (offset <= self.len() && self.len() - offset >= len).then_some(offset)

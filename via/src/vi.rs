@@ -128,8 +128,19 @@ impl Vi {
                     && (!send || segment.len() <= self.attributes.max_transfer_size) => {}
             segments => self.check_all(queue, segments)?,
         }
-        if !send && descriptor.operation != Operation::Send {
+        if descriptor.operation != Operation::Send {
+            return self.check_rdma(send, descriptor);
+        }
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn check_rdma(&self, send: bool, descriptor: &Descriptor) -> Result<()> {
+        if !send {
             return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
+        }
+        if matches!(descriptor.operation, Operation::RdmaRead(_)) && descriptor.immediate.is_some() {
+            return Err(Error::Parameter("an RDMA read carries no immediate data".to_owned()));
         }
         Ok(())
     }

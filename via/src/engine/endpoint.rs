@@ -4,13 +4,16 @@ use uvia_driver::nic::MacAddress;
 
 use super::core::Core;
 use super::handshake::Handshake;
+use super::reads::{Reads, UNANSWERED};
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::{Event, Output, Time};
 use crate::ring::Ring;
 use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
 use crate::wire::data::Route;
-use crate::{Completion, ConnectionLoss, Descriptor, Status, ViAttributes, ViId, ViState, WorkQueue};
+use crate::{
+    Completion, ConnectionLoss, Descriptor, Operation, Status, ViAttributes, ViId, ViState, WorkQueue,
+};
 
 /// How far a descriptor of the send queue has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,11 +30,19 @@ pub(super) enum Stage {
 pub(super) struct SendWork {
     pub(super) descriptor: Box<Descriptor>,
     pub(super) total: u32,
-    /// Frames in the adapter that refer to its memory.
+    /// Frames in the adapter that refer to its memory; the highest bit is [`UNANSWERED`].
     pub(super) references: u32,
     /// Once sent: the sequence number after its last frame.
     pub(super) end: u32,
     pub(super) stage: Stage,
+}
+
+impl SendWork {
+    /// Bytes of it that go out.
+    #[inline]
+    pub(super) fn outgoing(&self) -> u32 {
+        if let Operation::RdmaRead(_) = self.descriptor.operation { 0 } else { self.total }
+    }
 }
 
 /// A virtual interface.
@@ -59,6 +70,7 @@ pub(super) struct Endpoint {
     pub(super) receiver: Receiver,
     pub(super) sends: Ring<SendWork>,
     pub(super) receives: Ring<Box<Descriptor>>,
+    pub(super) reads: Reads,
     /// What all frames to its peer begin with.
     pub(super) route: Route,
     pub(super) attributes: ViAttributes,
@@ -89,6 +101,7 @@ impl Endpoint {
             receiver: Receiver::new(),
             sends: Ring::new(attributes.send_depth),
             receives: Ring::new(attributes.receive_depth),
+            reads: Reads::new(),
             route: Route::default(),
             attributes: attributes.clone(),
             handshake: None,
@@ -102,12 +115,13 @@ impl Endpoint {
     }
 
     /// Whether it is connected, and nothing is out of the ordinary: no handshake under way, no frame lost or early, no
-    /// message begun, no end-to-end check. What is posted or arrives may then take the short way.
+    /// message begun, no RDMA read to be answered, no end-to-end check. What is posted or arrives may then take the short way.
     pub(super) fn is_calm(&self) -> bool {
         self.state == ViState::Connected
             && self.handshake.is_none()
             && !self.integrity
             && self.sender.has_no_gap()
+            && !self.has_answers_to_send()
             && self.receiver.is_between_messages()
     }
 
@@ -115,6 +129,11 @@ impl Endpoint {
     pub(super) fn settle(&mut self) {
         self.sender.find_edge();
         self.calm = self.is_calm();
+    }
+
+    /// Whether nothing that was posted, and no answer to a read, waits for anything.
+    pub(super) fn is_empty(&self) -> bool {
+        self.sends.is_empty() && self.receives.is_empty() && self.reads.answers.is_empty()
     }
 
     /// Its place in the table of interfaces.
@@ -183,8 +202,10 @@ impl Endpoint {
         self.last_heard = now;
         self.probes = 0;
         self.route = Route::new(peer.0, core.config.mac.0, theirs.slot, peer_identity);
-        self.sender.establish(&core.config, theirs, self.integrity, self.sends.tail());
+        let firsts = [self.sends.tail(), self.reads.answers.tail()];
+        self.sender.establish(&core.config, theirs, self.integrity, firsts);
         self.receiver.establish(theirs.first_sequence, self.receives.head());
+        self.reads.reset();
         core.connections += 1;
         core.divide();
         self.wake(core, now.after(core.config.tuning.keep_alive));
@@ -197,7 +218,7 @@ impl Endpoint {
         while let Some(front) = self.sends.front_slot() {
             let work = front.get();
             let sent = work.stage == Stage::Sent && una.wrapping_sub(work.end) as i32 >= 0;
-            if !(sent || work.stage == Stage::Ended) || work.references != 0 {
+            if work.references != 0 || !(sent || work.stage == Stage::Ended) {
                 break;
             }
             let SendWork { mut descriptor, total, .. } = front.take();
@@ -215,7 +236,10 @@ impl Endpoint {
         let mut status = first;
         let mut number = self.sends.head();
         while let Some(work) = self.sends.get_mut(number) {
-            let delivered = work.stage == Stage::Sent && self.sender.has_acknowledged(work.end);
+            let delivered = work.stage == Stage::Sent
+                && self.sender.has_acknowledged(work.end)
+                && work.references & UNANSWERED == 0;
+            work.references &= !UNANSWERED;
             if work.stage != Stage::Ended {
                 if delivered {
                     work.descriptor.status = Status::DONE;
@@ -294,7 +318,8 @@ impl Endpoint {
         self.peer_identity = 0;
         self.handshake = None;
         self.deadline = Time::NEVER;
-        self.sender.abandon(self.sends.tail());
+        self.reads.reset();
+        self.sender.abandon(self.sends.tail(), self.reads.answers.tail());
         self.flush(first, out);
     }
 

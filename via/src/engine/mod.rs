@@ -15,6 +15,7 @@ mod identity;
 mod listener;
 mod names;
 mod output;
+mod reads;
 mod receiver;
 mod sender;
 #[cfg(test)]
@@ -46,6 +47,8 @@ use crate::{
 
 /// How long a request is kept that its sender no longer repeats, in peer time-outs.
 const REQUEST_LIFE: u64 = 1;
+/// In a frame's token: it is part of an answer to a read, and its number is that of the answer.
+const ANSWER: u64 = 1 << 63;
 /// Most frames that one poll sends for those who wait for the adapter.
 const POLL_BURST: u32 = 8;
 
@@ -154,7 +157,7 @@ impl Engine {
         if endpoint.state != ViState::Idle {
             return Err(Error::State(endpoint.state));
         }
-        if !endpoint.sends.is_empty() || !endpoint.receives.is_empty() {
+        if !endpoint.is_empty() {
             return Err(Error::InUse("the virtual interface"));
         }
         let slot = &mut self.vis[vi.slot()];
@@ -489,12 +492,15 @@ impl Engine {
     /// The adapter no longer refers to the payload of a frame.
     #[inline]
     pub fn transmitted<O: Output + ?Sized>(&mut self, token: FrameToken, out: &mut O) {
-        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut((token.0 >> 48) as usize)
-        else {
+        let slot = ((token.0 & !ANSWER) >> 48) as usize;
+        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut(slot) else {
             return;
         };
         if *generation & 0xffff != (token.0 >> 32) as u32 & 0xffff {
             return;
+        }
+        if token.0 & ANSWER != 0 {
+            return endpoint.answer_transmitted(token.0 as u32);
         }
         if let Some(work) = endpoint.sends.get_mut(token.0 as u32) {
             work.references = work.references.saturating_sub(1);
@@ -582,9 +588,7 @@ impl Engine {
         self.core.held.is_unused()
             && self.core.connections == 0
             && self.core.farewells.is_empty()
-            && endpoints
-                .into_iter()
-                .all(|e| e.sender.is_idle() && e.receives.is_empty() && e.sends.is_empty())
+            && endpoints.into_iter().all(|e| e.sender.is_idle() && e.is_empty())
     }
 
     /// Waits for requests to a discriminator.
@@ -760,6 +764,14 @@ impl Engine {
 }
 
 impl Endpoint {
+    /// The adapter no longer refers to the memory of a frame of an answer.
+    fn answer_transmitted(&mut self, number: u32) {
+        if let Some(answer) = self.reads.answers.get_mut(number) {
+            answer.references = answer.references.saturating_sub(1);
+        }
+        self.reads.release(self.sender.acknowledged());
+    }
+
     /// Sends what may be sent now, or takes its place among those who wait.
     #[inline(always)]
     pub(super) fn proceed<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {

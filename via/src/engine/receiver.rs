@@ -14,13 +14,13 @@ use crate::{Completion, Descriptor, MemoryHandle, Status, WorkQueue};
 
 /// A frame's place in the stream of messages.
 #[derive(Debug, Clone, Copy, Default)]
-struct Piece {
-    flags: u16,
-    message: u32,
-    offset: u32,
-    len: u32,
-    immediate: u32,
-    remote: Remote,
+pub(super) struct Piece {
+    pub(super) flags: u16,
+    pub(super) message: u32,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) immediate: u32,
+    pub(super) remote: Remote,
 }
 
 /// A frame that came before its turn.
@@ -32,7 +32,7 @@ struct Early {
 }
 
 /// Where a piece's bytes are.
-enum Source<'a> {
+pub(super) enum Source<'a> {
     /// In the frame, from this offset on.
     Frame(&'a RxFrame<'a>, usize),
     /// Held.
@@ -119,6 +119,11 @@ impl Receiver {
     #[inline]
     pub(super) fn has_gap(&self) -> bool {
         self.seen != 0
+    }
+
+    /// Whether the next frame begins that message.
+    pub(super) fn is_at(&self, message: u32) -> bool {
+        self.offset == 0 && self.message == message
     }
 
     /// Whether the next frame begins a message, and none came early.
@@ -259,6 +264,10 @@ impl Endpoint {
             self.take_early(core, distance, &piece, frame, from);
             return Ok(());
         }
+        if piece.flags & data::READ != 0 && !self.reads.has_room(self.sender.acknowledged()) {
+            // It has to come again. What came early is taken in any case: the peer was told that it is here.
+            return Ok(());
+        }
         self.take(core, &piece, Source::Frame(frame, from), out)?;
         let receiver = &mut self.receiver;
         receiver.next = receiver.next.wrapping_add(1);
@@ -319,7 +328,14 @@ impl Endpoint {
             return;
         }
         let len = piece.len as usize;
-        let held = if piece.flags & data::WRITE != 0 {
+        let held = if piece.flags & data::READ != 0 {
+            None
+        } else if piece.flags & data::ANSWER != 0 {
+            if !self.place_answer(piece, frame, from) {
+                return;
+            }
+            None
+        } else if piece.flags & data::WRITE != 0 {
             if len == 0 {
                 None
             } else {
@@ -356,6 +372,12 @@ impl Endpoint {
     ) -> Result<(), Refusal> {
         if piece.flags & data::WRITE != 0 {
             return self.take_write(core, piece, source, out);
+        }
+        if piece.flags & data::READ != 0 {
+            return self.take_read(core, piece);
+        }
+        if piece.flags & data::ANSWER != 0 {
+            return self.take_answer(piece, &source, out);
         }
         let receiver = &mut self.receiver;
         if piece.message != receiver.message
@@ -498,7 +520,13 @@ impl Endpoint {
 
 /// Copies a frame's payload to where it belongs in a descriptor's segments.
 #[inline]
-fn scatter(descriptor: &Descriptor, offset: u32, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
+pub(super) fn scatter(
+    descriptor: &Descriptor,
+    offset: u32,
+    frame: &RxFrame<'_>,
+    from: usize,
+    len: usize,
+) -> bool {
     if let [segment] = &descriptor.segments[..] {
         return segment.region().place(segment.offset() + offset as usize, frame, from, len);
     }

@@ -3,6 +3,7 @@
 use super::congestion::{Timeout, Window};
 use super::core::Core;
 use super::endpoint::{Endpoint, SendWork, Stage};
+use super::reads::UNANSWERED;
 use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
 use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
@@ -35,8 +36,8 @@ struct Flight {
     place: Place,
     /// Frames of this connection that were sent before it, retransmissions counted.
     order: u32,
-    /// Makes its size a power of two.
-    _rest: u32,
+    /// Whether `work` is the number of an answer to a read, and not of what was posted.
+    answer: bool,
 }
 
 pub(super) struct Sender {
@@ -54,6 +55,8 @@ pub(super) struct Sender {
     lost: u64,
     /// The next new frame.
     cursor: Flight,
+    /// The next new frame of an answer.
+    answering: Flight,
     order: u32,
     /// The latest `order` that is known to have arrived.
     arrived: u32,
@@ -84,6 +87,7 @@ impl Sender {
             sacked: 0,
             lost: 0,
             cursor: Flight::default(),
+            answering: Flight { answer: true, ..Flight::default() },
             order: 0,
             arrived: 0,
             recovery: 0,
@@ -113,7 +117,7 @@ impl Sender {
         config: &EngineConfig,
         theirs: &Offer<'_>,
         integrity: bool,
-        first_work: u32,
+        [work, answer]: [u32; 2],
     ) {
         let mtu = (theirs.mtu as usize).min(config.mtu);
         let header = FIXED - ETHERNET + if integrity { 4 } else { 0 };
@@ -121,7 +125,8 @@ impl Sender {
         self.peer_window = u32::from(theirs.window);
         self.sacked = 0;
         self.lost = 0;
-        self.cursor = Flight { work: first_work, message: self.next, ..Flight::default() };
+        self.cursor = Flight { work, message: self.next, ..Flight::default() };
+        self.answering = Flight { work: answer, answer: true, ..Flight::default() };
         self.order = 0;
         self.arrived = 0;
         self.recovering = false;
@@ -132,10 +137,11 @@ impl Sender {
     }
 
     /// The connection is no more: nothing is in flight, nothing to be sent.
-    pub(super) fn abandon(&mut self, tail: u32) {
+    pub(super) fn abandon(&mut self, work: u32, answer: u32) {
         self.sacked = 0;
         self.lost = 0;
-        self.cursor.work = tail;
+        self.cursor.work = work;
+        self.answering.work = answer;
         self.next = self.una;
     }
 
@@ -325,7 +331,32 @@ impl Endpoint {
     pub(super) fn has_work(&self) -> bool {
         self.receiver.owes_now()
             || self.sender.lost != 0
-            || (self.sender.cursor.work != self.sends.tail() && self.sender.may_send())
+            || self.has_answers_to_send() && self.sender.may_send()
+            || self.may_go_on()
+    }
+
+    /// Whether frames of answers to reads were not sent yet.
+    #[inline(always)]
+    pub(super) fn has_answers_to_send(&self) -> bool {
+        self.sender.answering.work != self.reads.answers.tail()
+    }
+
+    /// Whether the next new frame may be sent: there is one, the window is open, and it is not to wait for reads.
+    #[inline]
+    pub(super) fn may_go_on(&self) -> bool {
+        let cursor = &self.sender.cursor;
+        cursor.work != self.sends.tail()
+            && self.sender.may_send()
+            && (cursor.offset != 0
+                || self.sends.get(cursor.work).is_none_or(|work| self.reads.may_begin(work)))
+    }
+
+    /// Whether the next new frame is one of an answer: they go first, but not into the middle of a message.
+    fn answers_next(&self) -> bool {
+        let sender = &self.sender;
+        self.has_answers_to_send()
+            && sender.may_send()
+            && (sender.answering.offset != 0 || sender.cursor.offset == 0)
     }
 
     /// Whether a descriptor may be posted by [`Endpoint::post_short`]: it is a plain message that fits a frame, which
@@ -337,6 +368,7 @@ impl Endpoint {
         self.calm
             && descriptor.operation == Operation::Send
             && descriptor.immediate.is_none()
+            && !descriptor.fence
             && segment.len().wrapping_sub(1) < sender.room
             && !core.full
             && core.active.is_empty()
@@ -377,7 +409,7 @@ impl Endpoint {
             len,
             place: Place::default(),
             order: sender.order,
-            _rest: 0,
+            answer: false,
         };
         sender.next = end;
         sender.cursor.work = sender.cursor.work.wrapping_add(1);
@@ -465,8 +497,10 @@ impl Endpoint {
         while left != 0 {
             let sent = if self.sender.lost != 0 && self.sender.pipe() < self.sender.window.size {
                 self.send_again(core, now, out)
-            } else if self.sender.cursor.work != self.sends.tail() && self.sender.may_send() {
-                self.send_next(core, now, out)
+            } else if self.answers_next() {
+                self.send_next(core, now, true, out)
+            } else if self.may_go_on() {
+                self.send_next(core, now, false, out)
             } else {
                 break;
             };
@@ -487,20 +521,33 @@ impl Endpoint {
 
     /// Sends the next new frame; false when the adapter has no room.
     #[inline]
-    fn send_next<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) -> bool {
+    fn send_next<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        answer: bool,
+        out: &mut O,
+    ) -> bool {
         let sender = &self.sender;
-        let mut flight = sender.cursor;
+        let mut flight = if answer { sender.answering } else { sender.cursor };
         flight.order = sender.order.wrapping_add(1);
-        let Some(work) = self.sends.get(flight.work) else { return true };
-        let write = matches!(work.descriptor.operation, Operation::RdmaWrite(_));
+        let works = if answer { &self.reads.answers } else { &self.sends };
+        let Some(work) = works.get(flight.work) else { return true };
+        let operation = work.descriptor.operation;
+        let write = matches!(operation, Operation::RdmaWrite(_));
+        let read = matches!(operation, Operation::RdmaRead(_));
         let immediate = work.descriptor.immediate.is_some();
         let room = sender.room - if write { 16 } else { 0 } - if immediate { 4 } else { 0 };
-        flight.len = (work.total - flight.offset).min(room);
-        let total = work.total;
+        let total = work.outgoing();
+        flight.len = (total - flight.offset).min(room);
+        if answer {
+            flight.message = work.descriptor.context as u32;
+        }
+        let consumes = immediate || !(write || read || answer);
 
         let outstanding = sender.outstanding() + 1;
         let limit = sender.peer_window.min(sender.window.size).min(WINDOW as u32);
-        let last_work = flight.work.wrapping_add(1) == self.sends.tail();
+        let last_work = flight.work.wrapping_add(1) == works.tail();
         let mut flags = 0;
         if last_work && flight.offset + flight.len == total {
             flags |= data::DRY;
@@ -525,18 +572,23 @@ impl Endpoint {
             sender.measured = sequence;
             sender.measured_from = now;
         }
-        let cursor = &mut sender.cursor;
+        let cursor = if answer { &mut sender.answering } else { &mut sender.cursor };
         if flight.offset + flight.len == total {
             cursor.work = flight.work.wrapping_add(1);
             cursor.offset = 0;
             cursor.place = Place::default();
-            if !write || immediate {
+            if consumes {
                 cursor.message = cursor.message.wrapping_add(1);
             }
             let end = sender.next;
-            if let Some(work) = self.sends.get_mut(flight.work) {
+            let works = if answer { &mut self.reads.answers } else { &mut self.sends };
+            if let Some(work) = works.get_mut(flight.work) {
                 work.stage = Stage::Sent;
                 work.end = end;
+                if read {
+                    work.references |= UNANSWERED;
+                    self.reads.asked(flight.work);
+                }
             }
         } else {
             cursor.offset += flight.len;
@@ -582,8 +634,15 @@ impl Endpoint {
         mut flags: u16,
         out: &mut O,
     ) -> Option<Place> {
-        let token = FrameToken(self.token | u64::from(flight.work));
-        let work = self.sends.get_mut(flight.work)?;
+        let mut token = self.token | u64::from(flight.work);
+        let works = if flight.answer {
+            token |= super::ANSWER;
+            &mut self.reads.answers
+        } else {
+            &mut self.sends
+        };
+        let token = FrameToken(token);
+        let work = works.get_mut(flight.work)?;
         let segments = &work.descriptor.segments[..];
         let mut parts_room;
         let mut single;
@@ -609,7 +668,10 @@ impl Endpoint {
         };
 
         let mut extensions = Extensions::default();
-        if flight.offset + flight.len == work.total {
+        if flight.answer {
+            flags |= data::ANSWER;
+        }
+        if flight.offset + flight.len == work.outgoing() {
             flags |= data::LAST;
             if let Some(immediate) = work.descriptor.immediate {
                 flags |= data::IMMEDIATE;
@@ -618,8 +680,13 @@ impl Endpoint {
         } else {
             flags &= !data::DRY;
         }
-        if let Operation::RdmaWrite(remote) = work.descriptor.operation {
-            flags |= data::WRITE;
+        let remote = match work.descriptor.operation {
+            Operation::Send => None,
+            Operation::RdmaWrite(remote) => Some((data::WRITE, remote)),
+            Operation::RdmaRead(remote) => Some((data::READ, remote)),
+        };
+        if let Some((flag, remote)) = remote {
+            flags |= flag;
             extensions.remote =
                 Remote { address: remote.address, handle: remote.handle.0, total: work.total };
         }

@@ -23,7 +23,11 @@ pub(crate) const CRC: u16 = 0x10;
 pub(crate) const DRY: u16 = 0x20;
 /// The sender waits for the acknowledgement: answer at once.
 pub(crate) const NOW: u16 = 0x40;
-const KNOWN: u16 = 0x7f;
+/// Asks for an RDMA read: extension of 16 bytes, and no payload.
+pub(crate) const READ: u16 = 0x80;
+/// Part of the answer to an RDMA read.
+pub(crate) const ANSWER: u16 = 0x100;
+const KNOWN: u16 = 0x1ff;
 
 /// Longest header: the fixed part and all extensions.
 pub(crate) const MAX_HEADER: usize = FIXED + 32;
@@ -34,8 +38,12 @@ pub(crate) const OVERHEAD: usize = MAX_HEADER - super::ETHERNET;
 #[inline]
 pub(crate) fn extension_bytes(flags: u16) -> usize {
     let flags = flags as usize;
-    // One shift for each: 0x08 is 8 bytes, 0x02 -> 4, 0x04 -> 16, 0x10 -> 4.
-    (flags & 0x08) + ((flags & 0x02) << 1) + ((flags & 0x04) << 2) + ((flags & 0x10) >> 2)
+    // One shift for each: 0x08 is 8 bytes, 0x02 -> 4, 0x04 -> 16, 0x80 -> 16, 0x10 -> 4.
+    (flags & 0x08)
+        + ((flags & 0x02) << 1)
+        + ((flags & 0x04) << 2)
+        + ((flags & 0x80) >> 3)
+        + ((flags & 0x10) >> 2)
 }
 
 /// The fields of the fixed part. A frame that is made has slot and identity from its [`Route`].
@@ -101,12 +109,19 @@ impl Fixed {
             return false;
         }
         if kind == DATA {
+            let one_kind = match flags & (READ | ANSWER) {
+                0 => true,
+                READ => flags & (WRITE | IMMEDIATE | LAST) == LAST && self.payload == 0,
+                ANSWER => flags & (WRITE | IMMEDIATE) == 0,
+                _ => false,
+            };
             // Immediate data ends a message, and no frame but a message's only one is empty.
-            flags & (LAST | IMMEDIATE) != IMMEDIATE
+            one_kind
+                && flags & (LAST | IMMEDIATE) != IMMEDIATE
                 && (self.payload != 0 || (flags & LAST != 0 && self.offset == 0))
                 && self.offset.checked_add(u32::from(self.payload)).is_some()
         } else {
-            flags & (LAST | IMMEDIATE | WRITE | DRY) == 0
+            flags & (LAST | IMMEDIATE | WRITE | READ | ANSWER | DRY) == 0
                 && self.payload == 0
                 && self.message == 0
                 && self.offset == 0
@@ -132,14 +147,14 @@ impl Route {
     }
 }
 
-/// Memory of the receiver that an RDMA write goes to.
+/// Memory of the receiver that an RDMA transfer goes to or comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Remote {
-    /// Where the whole write begins.
+    /// Where the whole transfer begins.
     pub address: u64,
     /// The region's handle.
     pub handle: u32,
-    /// Bytes of the whole write.
+    /// Bytes of the whole transfer.
     pub total: u32,
 }
 
@@ -176,7 +191,7 @@ impl Extensions {
             parsed.immediate = u32::from_le_bytes(field);
             at += 4;
         }
-        if flags & WRITE != 0 {
+        if flags & (WRITE | READ) != 0 {
             let mut field = [0; 16];
             if !frame.read(at, &mut field) {
                 return None;
@@ -199,7 +214,7 @@ impl Extensions {
             put_u32(header, at, self.immediate);
             at += 4;
         }
-        if flags & WRITE != 0 {
+        if flags & (WRITE | READ) != 0 {
             put_u64(header, at, self.remote.address);
             put_u32(header, at + 8, self.remote.handle);
             put_u32(header, at + 12, self.remote.total);

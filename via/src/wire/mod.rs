@@ -16,7 +16,7 @@
 //! 48 extensions, those that the flags name, in this order:
 //!    selective acknowledgement (8): bit n is frame acknowledgement + 1 + n
 //!    immediate data (4), with the last frame of a message only
-//!    remote memory (16): address (8), handle (4), bytes of the whole RDMA write (4)
+//!    remote memory (16): address (8), handle (4), bytes of the whole RDMA transfer (4)
 //!    CRC32C (4) over all from byte 14 to the payload's end, itself taken as 0
 //!    then the payload
 //!
@@ -31,6 +31,9 @@
 //! counts the peer's receives: message n goes to the nth receive posted since the connection was made, so that a
 //! frame which comes early still finds its place. An RDMA write names its memory in every frame for the same
 //! reason.
+//!
+//! An RDMA read is asked for by one frame without payload, and answered by a message of its own in the stream of the
+//! other direction, between two others. In an answer the message number counts the reads of the connection, from 0 on.
 //!
 //! A frame counts only when slot and identity are those of a live connection: what is left over from an old one,
 //! or sent by somebody who cannot read the wire, is not let in.

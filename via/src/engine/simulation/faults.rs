@@ -71,6 +71,7 @@ fn run(seed: u64) {
     let pairs = 1 + rng.below(4);
     let mut attributes = ViAttributes::new(TAG);
     attributes.max_transfer_size = 32 << 20;
+    attributes.rdma_read = true;
     if rng.chance(500_000) {
         attributes.reliability = ReliabilityLevel::ReliableReception;
     }
@@ -87,6 +88,7 @@ fn run(seed: u64) {
                 messages: if huge { 40 } else { (MESSAGES / (2 * pairs)) as usize },
                 longest: if huge { 16 << 20 } else { [3_000, 20_000, 200 << 10][rng.below(3) as usize] },
                 writes: [0, 200_000, 500_000, 1_000_000][rng.below(4) as usize],
+                reads: [0, 100_000, 500_000, 1_000_000][rng.below(4) as usize],
                 depth: if huge { 2 } else { 1 + rng.below(16) as usize },
             };
             streams.push(Stream::new(&mut world, from, to, shape, rng.next()));

@@ -596,3 +596,133 @@ fn a_backlog_is_bounded_and_nobody_is_lost() {
     assert_eq!(broken, 5);
     assert!(world.hosts.iter().all(|host| host.engine.is_quiet()));
 }
+
+/// Memory at both ends, and a connection over which both may read.
+fn readable_pair(change: impl Fn(&mut crate::ViAttributes)) -> Pair {
+    let mut world = World::good(Tuning::default());
+    let mut there = attributes();
+    there.rdma_read = true;
+    change(&mut there);
+    let client = world.hosts[0].engine.create_vi(&attributes()).unwrap();
+    let server = world.hosts[1].engine.create_vi(&there).unwrap();
+    world.connect_these(0, client, 1, server);
+    let domain = world.domain.clone();
+    let region = [0, 1].map(|host| world.hosts[host].region(&domain, REGION));
+    Pair { world, vi: [client, server], region }
+}
+
+#[test]
+fn rdma_reads_bring_the_bytes_and_use_no_receive() {
+    let mut pair = readable_pair(|_| ());
+    let bytes: Vec<u8> = (0..REGION).map(|n| (n * 7 + n / 256) as u8).collect();
+    pair.region[1].write(0, &bytes).unwrap();
+    // More than may be asked for at a time, with a message behind them that has to wait for its turn to complete.
+    for n in 0..40 {
+        let from = pair.region[1].remote(n * 1500).unwrap();
+        let into = pair.region[0].segment(n * 1500..(n + 1) * 1500).unwrap();
+        pair.send(0, Descriptor::rdma_read(vec![into], from));
+    }
+    pair.post_receive(1, 0..10);
+    let message = pair.message(0, 60_000..60_010);
+    pair.send(0, message);
+    for n in 0..41 {
+        let done = pair.wait(0).descriptor;
+        assert_eq!(done.status(), Status::DONE);
+        assert_eq!(done.length(), if n < 40 { 1500 } else { 10 });
+    }
+    let mut got = vec![0; 60_000];
+    pair.region[0].read(0, &mut got).unwrap();
+    assert!(got == bytes[..60_000]);
+    assert_eq!(pair.wait(1).queue, WorkQueue::Receive);
+    assert!(pair.completion(1).is_none(), "answers are not the program's");
+    pair.world.run(SECOND);
+    pair.disconnect(0);
+    pair.world.run(SECOND);
+    assert!(pair.world.hosts.iter().all(|host| host.engine.is_quiet()));
+}
+
+#[test]
+fn a_fenced_send_waits_for_the_reads_before_it() {
+    let mut pair = readable_pair(|_| ());
+    pair.post_receive(1, 200..300);
+    pair.post_receive(1, 400..500);
+    // What is read last is what the fenced message sends.
+    pair.region[1].write(0, b"read before it is sent").unwrap();
+    let from = pair.region[1].remote(0).unwrap();
+    let into = pair.region[0].segment(0..22).unwrap();
+    pair.send(0, Descriptor::rdma_read(vec![into], from));
+    let mut fenced = pair.message(0, 0..22);
+    fenced.fence = true;
+    pair.send(0, fenced);
+    let behind = pair.message(0, 100..101);
+    pair.send(0, behind);
+    for _ in 0..3 {
+        assert_eq!(pair.wait(0).descriptor.status(), Status::DONE);
+    }
+    let got = pair.wait(1).descriptor;
+    assert_eq!(got.length(), 22);
+    let mut bytes = [0; 22];
+    pair.region[1].read(200, &mut bytes).unwrap();
+    assert_eq!(&bytes, b"read before it is sent");
+}
+
+#[test]
+fn rdma_reads_that_are_not_allowed_bring_nothing() {
+    let other = ProtectionTag::new(1, 2);
+    for case in 0..7 {
+        let mut pair = readable_pair(|there| there.rdma_read = case != 6);
+        let domain = pair.world.domain.clone();
+        let mut register = |attributes| {
+            pair.world.hosts[1].engine.regions().allocate(domain.clone(), REGION, attributes).unwrap()
+        };
+        let local = register(MemoryAttributes::remote_write(TAG));
+        let foreign = register(MemoryAttributes::remote(other));
+        pair.region[0].write(0, &[9; REGION]).unwrap();
+        let good = pair.region[1].remote(0).unwrap();
+        let from = match case {
+            0 => RemoteMemory { handle: MemoryHandle(good.handle.0 + (1 << 20)), ..good },
+            1 => RemoteMemory { address: good.address - 1, ..good },
+            2 => pair.region[1].remote(REGION - 4999).unwrap(),
+            3 => RemoteMemory { address: u64::MAX - 10, ..good },
+            4 => local.remote(0).unwrap(),
+            5 => foreign.remote(0).unwrap(),
+            _ => good,
+        };
+        let into = pair.region[0].segment(0..5000).unwrap();
+        pair.send(0, Descriptor::rdma_read(vec![into], from));
+        let behind = pair.message(0, 0..10);
+        pair.send(0, behind);
+        let failed = pair.wait(0).descriptor;
+        assert_eq!(failed.status(), Status::DONE | Status::RDMA_PROTECTION_ERROR, "case {case}");
+        assert_eq!(pair.wait(0).descriptor.status(), Status::DONE | Status::FLUSHED);
+        pair.broken(ConnectionLoss::RdmaProtection, ConnectionLoss::RdmaProtection);
+        let mut bytes = vec![0; REGION];
+        pair.region[0].read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 9));
+    }
+}
+
+#[test]
+fn reads_whose_peer_leaves_come_back_flushed() {
+    let mut pair = readable_pair(|_| ());
+    for n in 0..20 {
+        let from = pair.region[1].remote(0).unwrap();
+        let into = pair.region[0].segment(n * 3000..(n + 1) * 3000).unwrap();
+        pair.send(0, Descriptor::rdma_read(vec![into], from));
+    }
+    pair.disconnect(1);
+    let mut flushed = 0;
+    for _ in 0..20 {
+        let status = pair.wait(0).descriptor.status();
+        assert!(status == Status::DONE || status == Status::DONE | Status::FLUSHED, "{status:?}");
+        flushed += usize::from(status != Status::DONE);
+    }
+    assert!(flushed > 0);
+    pair.world.run(10 * SECOND);
+    assert!(pair.completion(1).is_none());
+    pair.disconnect(0);
+    for host in 0..2 {
+        let vi = pair.vi[host];
+        pair.world.hosts[host].engine.destroy_vi(vi).unwrap();
+    }
+}

@@ -13,6 +13,7 @@ const MARGIN: usize = 16;
 enum Kind {
     Send,
     Write,
+    Read,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +21,7 @@ struct Op {
     kind: Kind,
     len: usize,
     immediate: Option<u32>,
+    fence: bool,
     /// How many receives were consumed before it.
     receive: usize,
     /// How many writes were before it.
@@ -39,6 +41,8 @@ pub(super) struct Shape {
     pub(super) longest: usize,
     /// Of a million, RDMA writes.
     pub(super) writes: u64,
+    /// Of a million of the others, RDMA reads.
+    pub(super) reads: u64,
     pub(super) depth: usize,
 }
 
@@ -61,6 +65,8 @@ pub(super) struct Stream {
     source: MemoryRegion,
     sink: MemoryRegion,
     target: MemoryRegion,
+    /// Where reads are from.
+    origin: MemoryRegion,
     // Posted by the box: what is kept is the box.
     #[expect(clippy::vec_box)]
     spare_sends: Vec<Box<Descriptor>>,
@@ -94,12 +100,19 @@ impl Stream {
                 90..97 => rng.below(20_000),
                 _ => rng.below(longest + 1),
             };
-            let kind = if rng.chance(shape.writes) { Kind::Write } else { Kind::Send };
-            let immediate = rng.chance(300_000).then(|| rng.next() as u32);
+            let kind = if rng.chance(shape.writes) {
+                Kind::Write
+            } else if rng.chance(shape.reads) {
+                Kind::Read
+            } else {
+                Kind::Send
+            };
+            let immediate = (kind != Kind::Read && rng.chance(300_000)).then(|| rng.next() as u32);
             let op = Op {
                 kind,
                 len: len.min(longest) as usize,
                 immediate,
+                fence: rng.chance(50_000),
                 receive: consuming.len(),
                 write: writes,
             };
@@ -113,7 +126,8 @@ impl Stream {
         let slot = (shape.longest + 1024).next_multiple_of(64);
         let domain = world.domain.clone();
         let mut region = |host: usize| world.hosts[host].region(&domain, slot * shape.depth);
-        let (source, sink, target) = (region(from.0), region(to.0), region(to.0));
+        let (source, sink, target, origin) = (region(from.0), region(to.0), region(to.0), region(to.0));
+        world.hosts[to.0].port.shared.push(origin.handle());
         for region in [&sink, &target] {
             region.write(0, &vec![CANARY; region.len()]).unwrap();
         }
@@ -134,6 +148,7 @@ impl Stream {
             source,
             sink,
             target,
+            origin,
             spare_sends: Vec::new(),
             spare_receives: Vec::new(),
             layouts: vec![Vec::new(); shape.depth],
@@ -225,7 +240,9 @@ impl Stream {
             let left = op.len - done;
             let share = (left / (pieces - n)) as u64 * 2;
             let len = if n + 1 == pieces { left } else { (self.rng.below(share + 1) as usize).min(left) };
-            self.source.write(at, &self.expected[done..done + len]).unwrap();
+            if op.kind != Kind::Read {
+                self.source.write(at, &self.expected[done..done + len]).unwrap();
+            }
             descriptor.segments.push(self.source.segment(at..at + len).unwrap());
             at += len + self.rng.below(4) as usize;
             done += len;
@@ -236,7 +253,13 @@ impl Stream {
             self.check_untouched(&self.target.clone(), start - MARGIN, op.len + 2 * MARGIN);
             descriptor.operation = crate::Operation::RdmaWrite(self.target.remote(start).unwrap());
         }
+        if op.kind == Kind::Read {
+            let start = base + op.write * 5 % 64;
+            self.origin.write(start, &self.expected).unwrap();
+            descriptor.operation = crate::Operation::RdmaRead(self.origin.remote(start).unwrap());
+        }
         descriptor.immediate = op.immediate;
+        descriptor.fence = op.fence;
         descriptor.context = self.posted as u64;
         self.posted += 1;
         let (now, engine, port) = world.at(self.from.0);
@@ -261,6 +284,9 @@ impl Stream {
         assert_eq!(descriptor.status(), Status::DONE, "send {} of {op:?}", self.completed);
         assert_eq!(descriptor.length() as usize, op.len);
         self.check_writes(self.completed + 1);
+        if op.kind == Kind::Read {
+            self.check_read(&descriptor, op);
+        }
         // It is the program's again: the adapter notices if a frame refers to it still.
         for segment in &descriptor.segments {
             self.scratch.clear();
@@ -269,6 +295,25 @@ impl Stream {
         }
         self.completed += 1;
         self.spare_sends.push(descriptor);
+    }
+
+    /// What was read is what was there.
+    fn check_read(&mut self, descriptor: &Descriptor, op: Op) {
+        let number = self.completed;
+        pattern(self.seed, number, op.len, &mut self.expected);
+        let mut done = 0;
+        for segment in &descriptor.segments {
+            self.scratch.resize(segment.len() as usize, 0);
+            segment.region().read(segment.offset(), &mut self.scratch).unwrap();
+            let here = &self.expected[done..done + self.scratch.len()];
+            assert!(self.scratch[..] == *here, "read {number} {op:?}");
+            done += self.scratch.len();
+        }
+        assert_eq!(done, op.len);
+        // What is read later is found out, if it is this.
+        self.scratch.clear();
+        self.scratch.resize(op.len, 0xab);
+        self.origin.write(number % self.depth * self.slot + op.write * 5 % 64, &self.scratch).unwrap();
     }
 
     fn take_receive(&mut self, descriptor: Box<Descriptor>) {

@@ -46,7 +46,7 @@ pub(super) const TAG: ProtectionTag = ProtectionTag::new(1, 1);
 
 impl Host {
     pub(super) fn region(&mut self, domain: &Arc<IdentityDomain>, len: usize) -> MemoryRegion {
-        self.engine.regions().allocate(domain.clone(), len, MemoryAttributes::remote_write(TAG)).unwrap()
+        self.engine.regions().allocate(domain.clone(), len, MemoryAttributes::remote(TAG)).unwrap()
     }
 }
 
