@@ -7,8 +7,8 @@ use crate::cq::Ring;
 use crate::credits::Credits;
 use crate::nic::Shared;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, Result, Segment,
-    ViAttributes, ViId, ViState, WorkQueue,
+    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ReliabilityLevel, Result,
+    Segment, ViAttributes, ViId, ViState, WorkQueue,
 };
 
 /// A virtual interface: a pair of work queues, connected to one other. Dropping it disconnects it; what was
@@ -139,8 +139,13 @@ impl Vi {
         if !send {
             return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
         }
-        if matches!(descriptor.operation, Operation::RdmaRead(_)) && descriptor.immediate.is_some() {
-            return Err(Error::Parameter("an RDMA read carries no immediate data".to_owned()));
+        if matches!(descriptor.operation, Operation::RdmaRead(_)) {
+            if descriptor.immediate.is_some() {
+                return Err(Error::Parameter("an RDMA read carries no immediate data".to_owned()));
+            }
+            if self.attributes.reliability == ReliabilityLevel::Unreliable {
+                return Err(Error::ReliabilityLevel(ReliabilityLevel::Unreliable));
+            }
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ mod sender;
 mod simulation;
 mod time;
 mod timers;
+mod unreliable;
 
 use uvia_driver::nic::{MacAddress, RxFrame};
 
@@ -96,9 +97,13 @@ impl Engine {
         &mut self.core.regions
     }
 
-    /// The levels offered. They are the same here: a frame is acknowledged after its bytes are in their place.
-    pub const RELIABILITY_LEVELS: &'static [ReliabilityLevel] =
-        &[ReliabilityLevel::ReliableDelivery, ReliabilityLevel::ReliableReception];
+    /// The levels offered. The two reliable ones are the same here: a frame is acknowledged after its bytes are in their
+    /// place.
+    pub const RELIABILITY_LEVELS: &'static [ReliabilityLevel] = &[
+        ReliabilityLevel::Unreliable,
+        ReliabilityLevel::ReliableDelivery,
+        ReliabilityLevel::ReliableReception,
+    ];
 
     /// Bytes of a message without immediate data that fit into one frame.
     pub fn native_mtu(&self) -> usize {

@@ -121,6 +121,24 @@ impl Receiver {
         self.seen != 0
     }
 
+    /// The next frame begins this message, whatever came before it.
+    pub(super) fn begin_message(&mut self, message: u32) {
+        self.message = message;
+        self.offset = 0;
+    }
+
+    /// What has come of the message under way counts no more: only a first frame is taken next.
+    pub(super) fn give_message_up(&mut self) {
+        self.offset = 0;
+    }
+
+    /// The next frame is part of this RDMA write.
+    pub(super) fn expect_write(&mut self, message: u32, offset: u32) {
+        self.message = message;
+        self.offset = offset;
+        self.write = true;
+    }
+
     /// Whether the next frame begins that message.
     pub(super) fn is_at(&self, message: u32) -> bool {
         self.offset == 0 && self.message == message
@@ -236,7 +254,10 @@ impl Endpoint {
             self.complete_sends(out);
         }
         out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
-        self.proceed(core, now, out);
+        // Calm as it is, there is nothing else that could be sent.
+        if self.receiver.owes_now() || self.may_go_on() {
+            self.proceed(core, now, out);
+        }
         true
     }
 
@@ -259,6 +280,10 @@ impl Endpoint {
             remote: extensions.remote,
         };
         let from = FIXED + data::extension_bytes(fixed.flags);
+        if self.is_unreliable() {
+            self.take_unreliable(core, fixed.sequence, &piece, frame, from, out);
+            return Ok(());
+        }
         let distance = fixed.sequence.wrapping_sub(self.receiver.next);
         if distance != 0 {
             self.take_early(core, distance, &piece, frame, from);
@@ -363,7 +388,7 @@ impl Endpoint {
     }
 
     /// Takes the piece that is next in order.
-    fn take<O: Output + ?Sized>(
+    pub(super) fn take<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
         piece: &Piece,

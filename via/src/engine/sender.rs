@@ -342,13 +342,15 @@ impl Endpoint {
     }
 
     /// Whether the next new frame may be sent: there is one, the window is open, and it is not to wait for reads.
-    #[inline]
+    #[inline(always)]
     pub(super) fn may_go_on(&self) -> bool {
+        self.sender.cursor.work != self.sends.tail() && self.sender.may_send() && self.may_begin()
+    }
+
+    #[inline(never)]
+    fn may_begin(&self) -> bool {
         let cursor = &self.sender.cursor;
-        cursor.work != self.sends.tail()
-            && self.sender.may_send()
-            && (cursor.offset != 0
-                || self.sends.get(cursor.work).is_none_or(|work| self.reads.may_begin(work)))
+        cursor.offset != 0 || self.sends.get(cursor.work).is_none_or(|work| self.reads.may_begin(work))
     }
 
     /// Whether the next new frame is one of an answer: they go first, but not into the middle of a message.
@@ -507,9 +509,12 @@ impl Endpoint {
             if !sent {
                 core.found_full(now);
                 self.enqueue(core);
-                return;
+                break;
             }
             left -= 1;
+        }
+        if self.is_unreliable() {
+            self.complete_sends(out);
         }
         if self.receiver.owes_now() {
             self.send_ack(core, now, 0, out);
@@ -593,6 +598,12 @@ impl Endpoint {
         } else {
             cursor.offset += flight.len;
             cursor.place = next;
+        }
+        if self.is_unreliable() {
+            // Nobody will say that it has arrived.
+            self.sender.una = self.sender.next;
+            self.sender.measuring = false;
+            return true;
         }
         let at = self.sender.timeout.at(self.sender.timer_from, &core.config.tuning);
         self.wake(core, at);

@@ -13,4 +13,5 @@ mod scenarios;
 mod steady;
 mod stream;
 mod turns;
+mod unreliable;
 mod world;

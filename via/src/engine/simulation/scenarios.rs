@@ -545,9 +545,6 @@ fn limits_are_errors() {
     let mut world = World::good(Tuning::default());
     let engine = &mut world.hosts[0].engine;
     let mut wrong = attributes();
-    wrong.reliability = ReliabilityLevel::Unreliable;
-    assert!(matches!(engine.create_vi(&wrong), Err(Error::ReliabilityLevel(_))));
-    wrong = attributes();
     wrong.send_depth = 0;
     assert!(matches!(engine.create_vi(&wrong), Err(Error::Parameter(_))));
     let mut small = attributes();
