@@ -5,6 +5,7 @@
 //! descriptors, whose completions come from their queues. No step of that takes a system call.
 
 mod attributes;
+mod background;
 mod clock;
 mod connection;
 mod cq;
@@ -32,6 +33,6 @@ pub use cq::{CompletionQueue, Completions};
 pub use descriptor::{Completion, Descriptor, Operation, RemoteMemory, Segment, Status, ViId, WorkQueue};
 pub use error::{ConnectionLoss, Error, Result};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
-pub use nic::{Nic, NicOptions, NicProperties};
+pub use nic::{Nic, NicOptions, NicProperties, Progress};
 pub use uvia_driver::nic::MacAddress;
 pub use vi::{PostError, Vi};

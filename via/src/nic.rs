@@ -1,14 +1,15 @@
 //! The NIC object: what programs open, and where the locks are.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 
+use crate::background::Background;
 use crate::connection::Listener;
 use crate::cq::{CompletionQueue, Completions, Ring};
 use crate::credits::Credits;
@@ -34,8 +35,20 @@ pub struct NicOptions {
     pub adapter: adapter::NicConfig,
     /// Where it has its time from.
     pub clock: Clock,
+    /// Who drives it.
+    pub progress: Progress,
     /// End-to-end checksums (CRC32C) on every frame; used when either end asks for them.
     pub integrity: bool,
+}
+
+/// Who drives a NIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Progress {
+    /// The program, by its calls.
+    #[default]
+    Caller,
+    /// The program, and a thread of the NIC's whenever it does not.
+    Thread,
 }
 
 /// What a NIC is, and its limits.
@@ -73,7 +86,7 @@ pub struct NicProperties {
 ///
 /// It works when it is driven: by every poll of and wait on one of its queues, listeners or interfaces, and by
 /// [`Nic::poll`]. A program that does something else for long keeps its peers waiting for acknowledgements, and after
-/// some 5 s they take it for dead.
+/// some 5 s they take it for dead; with [`Progress::Thread`] a thread stands in for it.
 ///
 /// Clones are handles to the same one; it closes with the last handle and
 /// the last object made from it.
@@ -95,10 +108,14 @@ pub(crate) struct Shared {
     name: String,
     hosts: Hosts,
     next_tag: AtomicU32,
-    sleepers: sleep::Sleepers,
+    pub(crate) sleepers: sleep::Sleepers,
+    /// Who drives it when the program does not.
+    background: OnceLock<Background>,
 }
 
 pub(crate) struct Core {
+    /// How often the program drove it.
+    turns: u32,
     pub(crate) provider: AnyProvider,
     pub(crate) sinks: Sinks,
 }
@@ -176,8 +193,10 @@ impl Nic {
             provider.add_host(name, mac)?;
         }
         let properties = provider.properties().clone();
-        Ok(Self(Arc::new(Shared {
+        let progress = options.progress;
+        let shared = Arc::new(Shared {
             core: Turn::new(Core {
+                turns: 0,
                 sinks: Sinks::new(properties.max_vis),
                 provider: AnyProvider::Ethernet(Box::new(provider)),
             }),
@@ -189,7 +208,12 @@ impl Nic {
             hosts,
             next_tag: AtomicU32::new(1),
             sleepers: sleep::Sleepers::default(),
-        })))
+            background: OnceLock::new(),
+        });
+        if progress == Progress::Thread {
+            let _ = shared.background.set(Background::start(&shared)?);
+        }
+        Ok(Self(shared))
     }
 
     /// What it is, and its limits.
@@ -439,8 +463,23 @@ impl Shared {
         }
     }
 
+    /// How often the program has driven it.
+    pub(crate) fn turns(&self) -> u32 {
+        self.core().turns
+    }
+
+    /// Drives it for the program: this is not counted as the program's doing.
+    pub(crate) fn drive(&self) -> Result<usize> {
+        let mut core = self.core();
+        let turns = core.turns;
+        let outcome = self.progress_with(&mut core);
+        core.turns = turns;
+        outcome
+    }
+
     #[inline(always)]
     fn progress_with(&self, core: &mut Core) -> Result<usize> {
+        core.turns = core.turns.wrapping_add(1);
         self.drain_posts(core)?;
         core.provider.progress(&mut core.sinks)
     }
@@ -551,12 +590,13 @@ impl Shared {
         timeout: Duration,
         ready: impl FnMut(bool) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        sleep::wait(self, &self.sleepers, timeout, ready)
+        sleep::wait(self, timeout, ready)
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        drop(self.background.take());
         let core = self.core.get_mut();
         core.provider.close(&mut core.sinks);
     }

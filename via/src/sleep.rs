@@ -1,7 +1,7 @@
 //! Waiting: poll for a moment, then sleep until the adapter interrupts or the engine's next deadline.
 
 use std::io;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,9 +11,9 @@ use crate::{Error, Result};
 /// How long a wait polls before it sleeps: about what a sleep and a wake-up cost.
 const SPIN: Duration = Duration::from_micros(50);
 /// The longest sleep; bounds the harm of an interrupt that does not come.
-const LONGEST: Duration = Duration::from_millis(100);
+pub(crate) const LONGEST: Duration = Duration::from_millis(100);
 /// The sleep of an adapter without interrupts.
-const WITHOUT_INTERRUPT: Duration = Duration::from_micros(100);
+pub(crate) const WITHOUT_INTERRUPT: Duration = Duration::from_micros(100);
 
 /// Threads that sleep on a NIC: the first arms its interrupt, the last disarms it.
 #[derive(Default)]
@@ -23,7 +23,6 @@ pub(crate) struct Sleepers(AtomicUsize);
 /// to be patient, it waits for its turn to do so, where it otherwise answers with nothing.
 pub(crate) fn wait<T>(
     nic: &Shared,
-    sleepers: &Sleepers,
     timeout: Duration,
     mut ready: impl FnMut(bool) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
@@ -40,7 +39,7 @@ pub(crate) fn wait<T>(
             std::hint::spin_loop();
             continue;
         }
-        let asleep = Asleep::new(nic, sleepers)?;
+        let asleep = Asleep::new(nic)?;
         // What came between the last look and the arming is not signalled any more, and what another thread has
         // taken from the adapter for us never was.
         if let Some(answer) = ready(true)? {
@@ -51,57 +50,75 @@ pub(crate) fn wait<T>(
 }
 
 /// A thread about to sleep; the interrupt is armed while there is one.
-struct Asleep<'a> {
+pub(crate) struct Asleep<'a> {
     nic: &'a Shared,
-    sleepers: &'a Sleepers,
     interrupt: Option<RawFd>,
 }
 
 impl<'a> Asleep<'a> {
-    fn new(nic: &'a Shared, sleepers: &'a Sleepers) -> Result<Self> {
+    fn new(nic: &'a Shared) -> Result<Self> {
+        let interrupt = Self::begin(nic)?;
+        Ok(Self { nic, interrupt })
+    }
+
+    /// One more sleeps; answers the interrupt, armed, where there is one. To be ended by [`Asleep::end`].
+    pub(crate) fn begin(nic: &Shared) -> Result<Option<RawFd>> {
         let mut core = nic.core();
         // Counted under the lock, as the disarming is, so that the last to go never disarms the next to come.
-        sleepers.0.fetch_add(1, Ordering::Relaxed);
+        nic.sleepers.0.fetch_add(1, Ordering::Relaxed);
         let interrupt = core.provider.interrupt().map(|fd| fd.as_raw_fd());
-        let asleep = Self { nic, sleepers, interrupt };
-        if interrupt.is_some() {
-            let armed = core.provider.arm(true);
+        if interrupt.is_some()
+            && let Err(e) = core.provider.arm(true)
+        {
             drop(core);
-            armed?;
+            Self::end(nic, true);
+            return Err(e);
         }
-        Ok(asleep)
+        Ok(interrupt)
     }
 
-    fn sleep(&self, longest: Duration) -> Result<()> {
-        let deadline = self.nic.core().provider.idle_for().unwrap_or(LONGEST);
-        let limit = if self.interrupt.is_some() { LONGEST } else { WITHOUT_INTERRUPT };
-        let time = longest.min(deadline).min(limit);
-        let time = libc::timespec { tv_sec: 0, tv_nsec: time.as_nanos() as libc::c_long };
-        let mut fds = [libc::pollfd { fd: self.interrupt.unwrap_or(-1), events: libc::POLLIN, revents: 0 }];
-        // SAFETY: one pollfd and one timespec of ours; the descriptor belongs to the adapter, which `nic` keeps
-        // open, and -1 is passed over.
-        let outcome = unsafe { libc::ppoll(fds.as_mut_ptr(), 1, &time, std::ptr::null()) };
-        if outcome < 0 {
-            let source = io::Error::last_os_error();
-            if source.kind() != io::ErrorKind::Interrupted {
-                return Err(Error::Driver(uvia_driver::Error::io(
-                    "sleeping on the adapter's interrupt",
-                    source,
-                )));
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Asleep<'_> {
-    fn drop(&mut self) {
-        let mut core = self.nic.core();
-        if self.sleepers.0.fetch_sub(1, Ordering::Relaxed) == 1
-            && self.interrupt.is_some()
+    /// One sleeps no more.
+    pub(crate) fn end(nic: &Shared, armed: bool) {
+        let mut core = nic.core();
+        if nic.sleepers.0.fetch_sub(1, Ordering::Relaxed) == 1
+            && armed
             && let Err(e) = core.provider.arm(false)
         {
             tracing::warn!("disarming the interrupt: {e}");
         }
     }
+
+    fn sleep(&self, longest: Duration) -> Result<()> {
+        let deadline = self.nic.core().provider.idle_for().unwrap_or(LONGEST);
+        let limit = if self.interrupt.is_some() { LONGEST } else { WITHOUT_INTERRUPT };
+        // SAFETY: the descriptor belongs to the adapter, which `nic` keeps open for as long as this lives.
+        let interrupt = self.interrupt.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        on(&[interrupt], longest.min(deadline).min(limit))
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        Self::end(self.nic, self.interrupt.is_some());
+    }
+}
+
+/// Sleeps until one of these has something to read or is closed, for so long at most.
+pub(crate) fn on(fds: &[Option<BorrowedFd<'_>>], longest: Duration) -> Result<()> {
+    let time =
+        libc::timespec { tv_sec: longest.as_secs() as libc::time_t, tv_nsec: longest.subsec_nanos().into() };
+    let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 2];
+    for (entry, fd) in polled.iter_mut().zip(fds) {
+        entry.fd = fd.map_or(-1, |fd| fd.as_raw_fd());
+    }
+    // SAFETY: so many entries and one timespec of ours; the descriptors are borrowed for the call, and -1 is passed over.
+    let outcome =
+        unsafe { libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &time, std::ptr::null()) };
+    if outcome < 0 {
+        let source = io::Error::last_os_error();
+        if source.kind() != io::ErrorKind::Interrupted {
+            return Err(Error::Driver(uvia_driver::Error::io("sleeping on the adapter's interrupt", source)));
+        }
+    }
+    Ok(())
 }

@@ -1,0 +1,120 @@
+//! Progress without the program: a thread that drives a NIC whose program does not.
+//!
+//! While the program polls, the thread only looks now and then whether it still does. Once it has stopped, the thread
+//! drives the NIC, and sleeps on the adapter's interrupt while there is nothing to do. So an RDMA write lands, a peer is
+//! answered and a keep-alive is sent with no call by the program; and a program that polls pays nothing for it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::nic::Shared;
+use crate::sleep::{self, Asleep};
+use crate::{Error, Result};
+
+/// How long a program may be silent before its NIC is driven for it.
+const PATIENCE: Duration = Duration::from_millis(2);
+/// How long the thread polls after there was something to do, before it sleeps.
+const LINGER: Duration = Duration::from_micros(100);
+
+/// The thread of a NIC. Ends, and is waited for, when dropped.
+pub(crate) struct Background {
+    /// Its end is what the thread waits for.
+    alive: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts driving `nic`.
+    ///
+    /// # Errors
+    /// The system gives no thread or socket.
+    pub(crate) fn start(nic: &Arc<Shared>) -> Result<Self> {
+        let failed = |e| Error::Driver(uvia_driver::Error::io("starting a NIC's progress thread", e));
+        let (alive, end) = UnixStream::pair().map_err(failed)?;
+        let interrupt = match nic.core().provider.interrupt() {
+            // Its own, so that it may sleep on it without keeping the NIC open.
+            Some(fd) => Some(fd.try_clone_to_owned().map_err(failed)?),
+            None => None,
+        };
+        let nic = Arc::downgrade(nic);
+        let thread = std::thread::Builder::new()
+            .name("uvia-progress".to_owned())
+            .spawn(move || run(&nic, interrupt.as_ref(), &end))
+            .map_err(failed)?;
+        Ok(Self { alive: Some(alive), thread: Some(thread) })
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        drop(self.alive.take());
+        // The thread itself may be who let go of the NIC last.
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("a NIC's progress thread has panicked");
+        }
+    }
+}
+
+/// Until the NIC is gone.
+fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream) {
+    let mut seen = 0;
+    let mut active = Instant::now();
+    loop {
+        let Some(held) = nic.upgrade() else { return };
+        let turns = held.turns();
+        let time = if turns != seen {
+            // The program drives it.
+            seen = turns;
+            Ok((PATIENCE, false))
+        } else {
+            drive(&held, &mut active, interrupt.is_some())
+        };
+        drop(held);
+        let (time, armed) = match time {
+            Ok(time) => time,
+            Err(e) => {
+                // The program meets it too, at its next call.
+                tracing::warn!("driving a NIC in the background: {e}");
+                (sleep::LONGEST, false)
+            }
+        };
+        let interrupt = interrupt.filter(|_| armed).map(AsFd::as_fd);
+        if !time.is_zero()
+            && let Err(e) = sleep::on(&[interrupt, Some(end.as_fd())], time)
+        {
+            tracing::error!("sleeping in the background: {e}");
+            std::thread::sleep(PATIENCE);
+        }
+        if armed && let Some(held) = nic.upgrade() {
+            Asleep::end(&held, true);
+        }
+    }
+}
+
+/// Drives the NIC once; answers how long there will be nothing to do, and whether its interrupt is armed for that time.
+fn drive(nic: &Shared, active: &mut Instant, interrupts: bool) -> Result<(Duration, bool)> {
+    if nic.drive()? != 0 {
+        *active = Instant::now();
+    }
+    if active.elapsed() < LINGER {
+        return Ok((Duration::ZERO, false));
+    }
+    if interrupts {
+        Asleep::begin(nic)?;
+        // What came before the arming is not signalled any more.
+        if nic.drive().inspect_err(|_| Asleep::end(nic, true))? != 0 {
+            Asleep::end(nic, true);
+            *active = Instant::now();
+            return Ok((Duration::ZERO, false));
+        }
+    }
+    let deadline = nic.core().provider.idle_for().unwrap_or(sleep::LONGEST);
+    let limit = if interrupts { sleep::LONGEST } else { sleep::WITHOUT_INTERRUPT };
+    Ok((deadline.min(limit), interrupts))
+}
