@@ -51,6 +51,17 @@ pub enum Error {
     /// The reliability level is not offered, or not that of the other end (VIP_INVALID_RELIABILITY_LEVEL).
     #[error("reliability level {0:?} does not match or is not offered by this NIC")]
     ReliabilityLevel(ReliabilityLevel),
+    /// The peer asked too, but its interface was created with another level or longest transfer
+    /// (VIP_INVALID_RELIABILITY_LEVEL, VIP_INVALID_MTU).
+    #[error(
+        "the peer's interface was created with {reliability:?} and transfers of up to {max_transfer_size} bytes"
+    )]
+    Mismatch {
+        /// Its level.
+        reliability: ReliabilityLevel,
+        /// Its longest transfer, bytes.
+        max_transfer_size: u32,
+    },
     /// The endpoint class cannot be given, and there is no silent fallback.
     #[error("endpoint class {class:?} is not available: {why}")]
     ClassUnavailable {

@@ -75,6 +75,14 @@ pub(crate) trait Provider: Send {
         private_data: &[u8],
         sink: &mut Sinks,
     ) -> Result<()>;
+    fn connect_peer(
+        &mut self,
+        vi: ViId,
+        local_discriminator: &[u8],
+        remote: &NetAddress,
+        timeout: Duration,
+        sink: &mut Sinks,
+    ) -> Result<()>;
     fn disconnect(&mut self, vi: ViId, sink: &mut Sinks) -> Result<()>;
     /// Leaves all connections, saying so to the peers.
     fn close(&mut self, sink: &mut Sinks);

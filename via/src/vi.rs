@@ -245,7 +245,34 @@ impl Vi {
         core.provider.connect(self.id, &[], remote, timeout, private_data, &mut core.sinks)
     }
 
-    /// The outcome of [`Vi::connect_start`], `None` while there is none; drives the NIC.
+    /// Asks a peer that asks too, and waits for the two to meet, up to `timeout`. Neither is a server: each names a
+    /// discriminator of its own and, in `remote`, the other's.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it is not idle, [`Error::Mismatch`], [`Error::Timeout`]; the interface is idle again.
+    pub fn connect_peer(&self, local: &[u8], remote: &NetAddress, timeout: Duration) -> Result<Peer> {
+        self.connect_peer_start(local, remote, timeout)?;
+        match self.nic.wait(timeout + Duration::from_secs(1), |_| self.connect_done())? {
+            Some(peer) => Ok(peer),
+            None => Err(Error::Timeout {
+                what: format!("meeting {remote:?}"),
+                millis: timeout.as_millis() as u64,
+            }),
+        }
+    }
+
+    /// Asks a peer that asks too, without waiting; [`Vi::connect_done`] has the outcome.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it is not idle, [`Error::Parameter`] for a timeout of 0 or a discriminator that is too long.
+    pub fn connect_peer_start(&self, local: &[u8], remote: &NetAddress, timeout: Duration) -> Result<()> {
+        let mut core = self.nic.core();
+        let core = &mut *core;
+        core.sinks.forget_outcome(self.id);
+        core.provider.connect_peer(self.id, local, remote, timeout, &mut core.sinks)
+    }
+
+    /// The outcome of [`Vi::connect_start`] or [`Vi::connect_peer_start`], `None` while there is none; drives the NIC.
     ///
     /// # Errors
     /// As [`Vi::connect`].

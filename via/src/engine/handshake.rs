@@ -22,11 +22,13 @@ pub(super) struct Handshake {
     interval: u64,
     expires: Time,
     frame: Vec<u8>,
+    /// Of a request to a peer that asks too: our discriminator, and its.
+    meeting: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 impl Handshake {
     pub(super) fn new(now: Time, life: u64, frame: Vec<u8>) -> Box<Self> {
-        Box::new(Self { next: now, interval: FIRST, expires: now.after(life), frame })
+        Box::new(Self { next: now, interval: FIRST, expires: now.after(life), frame, meeting: None })
     }
 
     fn send<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
@@ -153,6 +155,78 @@ impl Endpoint {
         let frame = emit(&envelope, &Control::Request(offer));
         self.start_handshake(core, now, Handshake::new(now, life, frame), out);
         Ok(())
+    }
+
+    /// Asks a peer that asks too.
+    #[allow(clippy::too_many_arguments)] // The architecture's request has them.
+    pub(super) fn request_peer<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        local: &[u8],
+        peer: MacAddress,
+        remote: &[u8],
+        life: u64,
+        out: &mut O,
+    ) -> Result<()> {
+        if self.state != ViState::Idle {
+            return Err(Error::State(self.state));
+        }
+        self.begin(core);
+        self.peer = peer;
+        self.state = ViState::ConnectPending;
+        let mut handshake = Handshake::new(now, life, self.peer_frame(core, local, remote, 0, 0));
+        handshake.meeting = Some((local.to_vec(), remote.to_vec()));
+        self.start_handshake(core, now, handshake, out);
+        Ok(())
+    }
+
+    fn peer_frame(&self, core: &Core, local: &[u8], remote: &[u8], slot: u16, identity: u64) -> Vec<u8> {
+        let offer = self.offer(core, local, remote, &[]);
+        let (to, from) = (self.peer.0, core.config.mac.0);
+        let envelope = Envelope { to, from, slot, identity, sender: self.identity };
+        emit(&envelope, &Control::Peer(offer))
+    }
+
+    /// Whether a peer's request is for this interface: it asks that peer, and the discriminators match crosswise; or it
+    /// has met that peer already.
+    pub(super) fn is_asked_by(&self, envelope: &Envelope, offer: &Offer<'_>) -> bool {
+        let same = self.peer.0 == envelope.from;
+        same && match self.state {
+            ViState::Connected => self.peer_identity == envelope.sender,
+            ViState::ConnectPending => {
+                let meeting = self.handshake.as_ref().and_then(|handshake| handshake.meeting.as_ref());
+                meeting.is_some_and(|(local, remote)| local == offer.remote && remote == offer.local)
+            }
+            ViState::Idle | ViState::Error => false,
+        }
+    }
+
+    /// The peer asks too: the two are connected.
+    pub(super) fn meet<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        envelope: &Envelope,
+        offer: &Offer<'_>,
+        out: &mut O,
+    ) {
+        if self.state == ViState::Connected {
+            // It has not heard yet that we have met.
+            return self.send_ack(core, now, 0, out);
+        }
+        let fits = offer.level == self.attributes.reliability
+            && offer.max_transfer_size == self.attributes.max_transfer_size;
+        if !fits {
+            return self.fail_request(ConnectFailure::Mismatch { theirs: offer.into() }, out);
+        }
+        let frame = self.peer_frame(core, offer.remote, offer.local, offer.slot, envelope.sender);
+        self.handshake = None;
+        self.establish(core, now, MacAddress(envelope.from), envelope.sender, offer);
+        // Repeated until something comes for this connection: then the peer has met us too.
+        let life = core.config.tuning.peer_timeout;
+        self.start_handshake(core, now, Handshake::new(now, life, frame), out);
+        out.event(Event::Connected { vi: self.id, attributes: offer.into(), private_data: Vec::new() });
     }
 
     /// The other end said yes. False when this is not the connection that it means.

@@ -353,6 +353,7 @@ impl Engine {
             Control::Answer { name } => self.names.answered(envelope.identity, name, peer, out),
             Control::Request(offer) => self.requested(now, &envelope, &offer, out),
             Control::Accept(offer) => self.accepted(now, &envelope, &offer, out),
+            Control::Peer(offer) => self.asked_by_peer(now, &envelope, &offer, out),
             Control::Cancel => self.listeners.cancel(peer, envelope.sender),
             Control::Reject { private_data } => {
                 let reason = ConnectFailure::Rejected { private_data: private_data.to_vec() };
@@ -413,7 +414,11 @@ impl Engine {
         {
             return;
         }
-        // Nobody here asks for that any more. Or we have left again before a second copy came.
+        self.disown(now, envelope, offer, out);
+    }
+
+    /// Nobody here asks any more for what the peer took up. Or we have left again before a second copy came.
+    fn disown<O: Output + ?Sized>(&mut self, now: Time, envelope: &Envelope, offer: &Offer<'_>, out: &mut O) {
         if !self.core.remind(now, envelope.identity, out) {
             let answer = Envelope {
                 to: envelope.from,
@@ -423,6 +428,23 @@ impl Engine {
                 sender: 0,
             };
             self.core.control(now, &emit(&answer, &Control::Reset), out);
+        }
+    }
+
+    /// A peer asks for one that asks it. Where nobody does (yet) there is nothing to say: it asks again.
+    fn asked_by_peer<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        envelope: &Envelope,
+        offer: &Offer<'_>,
+        out: &mut O,
+    ) {
+        let mut endpoints = self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut());
+        if let Some(endpoint) = endpoints.find(|endpoint| endpoint.is_asked_by(envelope, offer)) {
+            return endpoint.meet(&mut self.core, now, envelope, offer, out);
+        }
+        if envelope.identity != 0 {
+            self.disown(now, envelope, offer, out);
         }
     }
 
@@ -699,17 +721,8 @@ impl Engine {
         private_data: &[u8],
         out: &mut O,
     ) -> Result<()> {
-        check_discriminator(local_discriminator)?;
+        self.check_request(local_discriminator, remote, timeout_ns)?;
         check_private_data(private_data)?;
-        if timeout_ns == 0 {
-            return Err(Error::Parameter("a connection request needs a time-out over 0".to_owned()));
-        }
-        if !remote.host.is_unicast() || remote.host == self.core.config.mac {
-            return Err(Error::Parameter(format!(
-                "{} is not another host: connections go from one NIC to another",
-                remote.host
-            )));
-        }
         let (core, endpoint) = self.vi(vi)?;
         endpoint.request(
             core,
@@ -721,6 +734,47 @@ impl Engine {
             private_data,
             out,
         )
+    }
+
+    /// Asks a peer that asks too: each names its own discriminator and the other's, and they are connected when these
+    /// match crosswise. Told as for [`Engine::connect`].
+    ///
+    /// # Errors
+    /// [`Error::State`] of the interface, [`Error::Parameter`].
+    pub fn connect_peer<O: Output + ?Sized>(
+        &mut self,
+        now: Time,
+        vi: ViId,
+        local_discriminator: &[u8],
+        remote: &NetAddress,
+        timeout_ns: u64,
+        out: &mut O,
+    ) -> Result<()> {
+        self.check_request(local_discriminator, remote, timeout_ns)?;
+        let (core, endpoint) = self.vi(vi)?;
+        endpoint.request_peer(
+            core,
+            now,
+            local_discriminator,
+            remote.host,
+            remote.discriminator(),
+            timeout_ns,
+            out,
+        )
+    }
+
+    fn check_request(&self, local_discriminator: &[u8], remote: &NetAddress, timeout_ns: u64) -> Result<()> {
+        check_discriminator(local_discriminator)?;
+        if timeout_ns == 0 {
+            return Err(Error::Parameter("a connection request needs a time-out over 0".to_owned()));
+        }
+        if !remote.host.is_unicast() || remote.host == self.core.config.mac {
+            return Err(Error::Parameter(format!(
+                "{} is not another host: connections go from one NIC to another",
+                remote.host
+            )));
+        }
+        Ok(())
     }
 
     /// Leaves a connection, gives up a request, or clears an error: the interface is idle, and what was posted

@@ -94,6 +94,11 @@ pub enum ConnectFailure {
     },
     /// Nobody waits on that discriminator.
     NoMatch,
+    /// The peer asked too, but its interface was created with another level or longest transfer.
+    Mismatch {
+        /// With these.
+        theirs: RemoteAttributes,
+    },
 }
 
 /// What happened beside completions.

@@ -322,6 +322,10 @@ fn failure(reason: engine::ConnectFailure, address: &NetAddress, timeout: Durati
         },
         engine::ConnectFailure::Rejected { private_data } => crate::Error::Rejected { private_data },
         engine::ConnectFailure::NoMatch => crate::Error::NoMatch(format!("{address:?}")),
+        engine::ConnectFailure::Mismatch { theirs } => crate::Error::Mismatch {
+            reliability: theirs.reliability,
+            max_transfer_size: theirs.max_transfer_size,
+        },
     }
 }
 
@@ -450,6 +454,23 @@ impl Provider for Ethernet {
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
             engine.connect(now, vi, local_discriminator, remote, nanos(timeout), private_data, out)
+        })?
+        .inspect_err(|_| {
+            self.port.asked.remove(&vi);
+        })
+    }
+
+    fn connect_peer(
+        &mut self,
+        vi: ViId,
+        local_discriminator: &[u8],
+        remote: &NetAddress,
+        timeout: Duration,
+        sinks: &mut Sinks,
+    ) -> Result<()> {
+        self.port.asked.insert(vi, (remote.clone(), timeout));
+        self.with(sinks, |engine, now, out| {
+            engine.connect_peer(now, vi, local_discriminator, remote, nanos(timeout), out)
         })?
         .inspect_err(|_| {
             self.port.asked.remove(&vi);

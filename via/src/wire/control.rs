@@ -1,7 +1,8 @@
 //! Management frames: making and ending connections, and names.
 //!
 //! ```text
-//! Request, Accept   48 sender's slot (2)   50 level (1)   51 rights (1): 1 RDMA write, 2 RDMA read, 4 wants the check
+//! Request, Accept, Peer
+//!                   48 sender's slot (2)   50 level (1)   51 rights (1): 1 RDMA write, 2 RDMA read, 4 wants the check
 //!                   52 longest transfer (4)   56 first sequence number (4)   60 window (2)   62 MTU (2)
 //!                   64 bytes of local, remote discriminator, private data (1 + 1 + 1)   67 zero (1)   68 these bytes
 //! Reject            48 bytes of private data (1), zero (3)   52 these bytes
@@ -10,6 +11,9 @@
 //!                   the answer gives back as the destination's
 //! NoMatch, Cancel, Closed, Reset: nothing more
 //! ```
+//!
+//! Peer is both request and acceptance between two that ask each other: with the destination's identity 0 it asks, with
+//! the destination's identity it says that the two have met.
 
 use super::{FIXED, mac_at, put_start, put_u16, put_u32, put_u64, u16_at, u32_at, u64_at};
 use crate::engine::{MAX_NAME, MAX_PRIVATE_DATA, MAX_TRANSFER};
@@ -26,6 +30,7 @@ const CLOSED: u8 = 22;
 const RESET: u8 = 23;
 const QUERY: u8 = 24;
 const ANSWER: u8 = 25;
+const PEER: u8 = 26;
 
 const LENGTH_AT: usize = 16;
 const SLOT_AT: usize = 18;
@@ -84,6 +89,7 @@ pub(crate) enum CloseReason {
 pub(crate) enum Control<'a> {
     Request(Offer<'a>),
     Accept(Offer<'a>),
+    Peer(Offer<'a>),
     Reject { private_data: &'a [u8] },
     NoMatch,
     Cancel,
@@ -118,10 +124,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Envelope, Control<'_>)> {
     }
     let body = &bytes[FIXED..];
     let control = match kind {
-        REQUEST | ACCEPT => {
-            let offer = parse_offer(body)?;
-            if kind == REQUEST { Control::Request(offer) } else { Control::Accept(offer) }
-        }
+        REQUEST => Control::Request(parse_offer(body)?),
+        ACCEPT => Control::Accept(parse_offer(body)?),
+        PEER => Control::Peer(parse_offer(body)?),
         REJECT => Control::Reject { private_data: counted(body, MAX_PRIVATE_DATA)? },
         CLOSE => {
             if body.len() != 8 || body[1..4] != [0; 3] {
@@ -201,6 +206,7 @@ pub(crate) fn emit(envelope: &Envelope, control: &Control<'_>) -> Vec<u8> {
     let kind = match control {
         Control::Request(_) => REQUEST,
         Control::Accept(_) => ACCEPT,
+        Control::Peer(_) => PEER,
         Control::Reject { .. } => REJECT,
         Control::NoMatch => NO_MATCH,
         Control::Cancel => CANCEL,
@@ -216,7 +222,9 @@ pub(crate) fn emit(envelope: &Envelope, control: &Control<'_>) -> Vec<u8> {
     put_u64(&mut frame, SENDER_AT, envelope.sender);
     frame[MAC_AT..MAC_AT + 6].copy_from_slice(&envelope.from);
     match control {
-        Control::Request(offer) | Control::Accept(offer) => put_offer(&mut frame, offer),
+        Control::Request(offer) | Control::Accept(offer) | Control::Peer(offer) => {
+            put_offer(&mut frame, offer);
+        }
         Control::Reject { private_data } => put_counted(&mut frame, private_data),
         Control::Close { reason, ack } => {
             frame.extend_from_slice(&[*reason as u8, 0, 0, 0]);

@@ -8,6 +8,7 @@ mod faults;
 mod flips;
 mod fuzz;
 mod pair;
+mod peers;
 mod rng;
 mod scenarios;
 mod steady;
