@@ -81,6 +81,7 @@ struct LatencyRow<'a> {
     p99_us: f64,
     p999_us: f64,
     mean_us: f64,
+    max_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<u64>,
 }
@@ -114,6 +115,7 @@ impl Subject {
             p99_us: at(0.99),
             p999_us: at(0.999),
             mean_us: mean_us(result),
+            max_us: us(result.halves.max()),
             lost: self.lossy.then_some(result.lost),
         };
         if self.json {
@@ -226,6 +228,7 @@ mod tests {
             p99_us: 1.0,
             p999_us: 1.0,
             mean_us: 1.0,
+            max_us: 1.0,
             lost: None,
         };
         let value: serde_json::Value = serde_json::to_value(&row).unwrap();
@@ -243,6 +246,7 @@ mod tests {
             "p99_us",
             "p999_us",
             "mean_us",
+            "max_us",
         ];
         wanted.sort_unstable();
         let mut keys: Vec<_> = keys.iter().map(String::as_str).collect();

@@ -112,10 +112,13 @@ impl Side {
     /// nothing but an acknowledgement of ours.
     pub fn linger(&self) {
         let start = Instant::now();
+        let mut polls = 0;
         while self.vi.state() == ViState::Connected && start.elapsed() < LINGER {
             if self.cq.poll().is_err() {
                 return;
             }
+            polls += 1;
+            self.spin.after(polls);
         }
     }
 }
