@@ -12,11 +12,12 @@ use uvia_tools::EXIT_CODES;
 #[derive(Debug, Parser)]
 #[command(name = "uvia-demo", version, after_help = format!("\
 Examples:
-  tools/demo/run                         build, move a file, print the latencies
-  tools/demo/run --compare               and beside them what fi_pingpong measures (package libfabric-bin)
-  tools/demo/run --nic e1000,virtio      other adapters
-  tools/demo/run --apart --file big.iso  each adapter in a process of its own, joined by a link; a file of yours
-  tools/demo/run --json                  all of it as one JSON object
+  tools/demo/run                     build, move a file, print the latencies
+  tools/demo/run --compare           and beside them what fi_pingpong measures (package libfabric-bin)
+  tools/demo/run --nic e1000,virtio  other adapters
+  tools/demo/run --apart             each adapter served by a process of its own, joined by a link
+  tools/demo/run --file big.iso      move a file of yours
+  tools/demo/run --json              all of it as one JSON object
 
 Latencies are half of a round trip between the two processes, which poll.
 {EXIT_CODES}"))]
