@@ -3,9 +3,11 @@
 mod memory_nic;
 mod raw_pair;
 mod sealed;
+mod served_models;
 mod vi_pair;
 
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
 pub use raw_pair::RawPair;
 pub use sealed::{Sealed, without_system_calls};
+pub use served_models::ServedModels;
 pub use vi_pair::{End, PATIENCE, PingPong, ViPair, join};

@@ -14,7 +14,7 @@ pub enum Sealed {
 }
 
 /// Forks, and runs `setup` and then `work` in the child: `work` under a secure-computing filter by which every system
-/// call but exit is death. (The kernel's strict mode would not do: it forbids reading the time stamp counter too.)
+/// call but the exit of the process is death. It is the thread that is sealed: others, which `setup` started, are not. (The kernel's strict mode would not do: it forbids reading the time stamp counter too.)
 ///
 /// # Errors
 /// When there is no forking or waiting.
@@ -34,9 +34,8 @@ pub fn without_system_calls<T>(setup: impl FnOnce() -> T, work: impl FnOnce(&mut
                 unsafe { libc::_exit(77) };
             }
             work(&mut state);
-            // SAFETY: glibc's `_exit` makes another call, which is not allowed; this one is, and ends the
-            // only thread. What `state` holds goes with the process.
-            unsafe { libc::syscall(libc::SYS_exit, 0) };
+            // SAFETY: ends all threads at once. What `state` holds goes with the process.
+            unsafe { libc::_exit(0) };
         }));
         drop(outcome);
         // SAFETY: as above.
@@ -63,7 +62,7 @@ fn seal() -> bool {
     let mut program = [
         // The number of the call is the first word of what a filter is given (struct seccomp_data).
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_exit as u32),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_exit_group as u32),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_KILL_PROCESS),
     ];

@@ -2,7 +2,6 @@
 //! beside that of the kernel's own stack on the same NICs.
 
 mod file;
-mod progress;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -14,8 +13,8 @@ use crate::host::process::{Outcome, Process};
 use crate::host::session::{Session, show_tail};
 use crate::settings::Settings;
 use file::Payload;
-use progress::Progress;
 use table::{Row, Table};
+use uvia_tools::Steps;
 
 /// The guests' addresses for the kernel's stack.
 const ADDRESSES: [&str; 2] = ["10.75.76.1", "10.75.76.2"];
@@ -33,13 +32,13 @@ const ITERATIONS: &str = "1000";
 struct Job<'a> {
     session: &'a Session,
     deadline: Instant,
-    progress: Progress,
+    progress: Steps,
 }
 
 /// Runs the main job: its exit status.
 pub fn run(settings: &Settings, file: Option<&Path>, limit: Duration) -> Result<u8> {
     let deadline = Instant::now() + limit;
-    let mut progress = Progress::start();
+    let mut progress = Steps::start();
     let payload = Payload::open(&match file {
         Some(path) => path.to_owned(),
         None => kernel(settings)?,
@@ -52,7 +51,7 @@ pub fn run(settings: &Settings, file: Option<&Path>, limit: Duration) -> Result<
         memory_mib: settings.memory_mib.max(payload.memory_mib()),
         ..settings.clone()
     };
-    progress.step("booting two guests, joined NIC to NIC");
+    progress.next("booting two guests, joined NIC to NIC");
     let session = Session::boot(&settings)?;
     let mut job = Job { session: &session, deadline, progress };
     let result = job.all(&settings, &payload);
@@ -86,7 +85,7 @@ impl Job<'_> {
 
     fn all(&mut self, settings: &Settings, payload: &Payload) -> Result<String> {
         let kernel = self.kernel_udp()?;
-        self.progress.step("giving the NICs to vfio-pci");
+        self.progress.next("giving the NICs to vfio-pci");
         let (from, to) = self.guests();
         from.attach()?;
         to.attach()?;
@@ -145,7 +144,7 @@ impl Job<'_> {
     }
 
     fn kernel_udp(&mut self) -> Result<Row> {
-        self.progress.step("measuring UDP through the guests' kernels");
+        self.progress.next("measuring UDP through the guests' kernels");
         for (guest, address) in self.session.guests().iter().zip(ADDRESSES) {
             let interface = guest.detach()?.into_iter().next().unwrap_or_default();
             self.must(guest, &["ip", "addr", "add", &format!("{address}/24"), "dev", &interface])?;
@@ -187,7 +186,7 @@ impl Job<'_> {
 
     fn vi(&mut self, op: &str) -> Result<Row> {
         let what = if op == "send" { "VI sends" } else { "VI RDMA writes" };
-        self.progress.step(&format!("measuring {what}"));
+        self.progress.next(&format!("measuring {what}"));
         let (from, to) = self.guests();
         let [nic_from, nic_to] = [from, to].map(|guest| guest.nics()[0].as_str());
         let listener = self.listen(&["uvia-perf", "lat", "--listen", "--name", "b", "--nic", nic_to])?;
@@ -200,7 +199,7 @@ impl Job<'_> {
 
     fn copy(&mut self, payload: &Payload) -> Result<String> {
         let (name, size) = (payload.name(), payload.size());
-        self.progress.step(&format!("moving {name} ({:.1} MB) over a virtual interface", size as f64 / 1e6));
+        self.progress.next(&format!("moving {name} ({:.1} MB) over a virtual interface", size as f64 / 1e6));
         let (from, to) = self.guests();
         let [nic_from, nic_to] = [from, to].map(|guest| guest.nics()[0].as_str());
         let sum = payload.put(from, "/tmp/source")?;

@@ -1,4 +1,4 @@
-//! What the command-line tools share: choosing a NIC, names, sizes, output, exit codes.
+//! What the command-line tools share: choosing a NIC, names, sizes, output, steps, exit codes.
 //!
 //! The conventions: status 0 is success, 1 a failure, 2 wrong usage; results go to standard output and all else
 //! to standard error; with `--json` each result is one JSON object on a line of its own.
@@ -7,8 +7,10 @@ mod exit;
 mod nic;
 mod output;
 mod size;
+mod steps;
 
 pub use exit::{EXIT_CODES, Failure, run};
 pub use nic::{NicArgs, given_device};
 pub use output::{print_json, print_line};
 pub use size::{BadSize, Size};
+pub use steps::Steps;

@@ -5,6 +5,7 @@ mod datagram;
 mod load;
 mod raw;
 mod report;
+mod spin;
 mod udp;
 mod vi;
 

@@ -80,8 +80,14 @@ struct LatencyRow<'a> {
     p90_us: f64,
     p99_us: f64,
     p999_us: f64,
+    mean_us: f64,
+    max_us: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     lost: Option<u64>,
+}
+
+fn mean_us(result: &Latency) -> f64 {
+    result.halves.mean().round() / 1000.0
 }
 
 #[derive(Serialize)]
@@ -108,13 +114,15 @@ impl Subject {
             p90_us: at(0.9),
             p99_us: at(0.99),
             p999_us: at(0.999),
+            mean_us: mean_us(result),
+            max_us: us(result.halves.max()),
             lost: self.lossy.then_some(result.lost),
         };
         if self.json {
             return print_json(&row);
         }
         let text = format!(
-            "{} {:>10} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2}{}",
+            "{} {:>10} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2} {:>9.2}{}",
             self.columns(),
             row.iterations,
             row.min_us,
@@ -122,13 +130,14 @@ impl Subject {
             row.p90_us,
             row.p99_us,
             row.p999_us,
+            row.mean_us,
             lost_column(row.lost),
         );
         self.print_row(
             "half round trips, microseconds",
             &format!(
-                "{:>10} {:>9} {:>9} {:>9} {:>9} {:>9}",
-                "iterations", "min", "p50", "p90", "p99", "p99.9"
+                "{:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+                "iterations", "min", "p50", "p90", "p99", "p99.9", "mean"
             ),
             &text,
         )
@@ -198,6 +207,8 @@ mod tests {
         latency.record_round_trip(Duration::from_secs(3600));
         let us = latency.halves.value_at_quantile(0.5) as f64 / 1e3;
         assert!((us - 10.0).abs() < 0.05, "{us}");
+        // Ten of 10 us, and one that counts as a minute.
+        assert!((mean_us(&latency) / (60e6 / 11.0) - 1.0).abs() < 0.01, "{}", mean_us(&latency));
         let subject = Subject {
             test: "lat",
             op: "send",
@@ -216,6 +227,8 @@ mod tests {
             p90_us: 1.0,
             p99_us: 1.0,
             p999_us: 1.0,
+            mean_us: 1.0,
+            max_us: 1.0,
             lost: None,
         };
         let value: serde_json::Value = serde_json::to_value(&row).unwrap();
@@ -232,6 +245,8 @@ mod tests {
             "p90_us",
             "p99_us",
             "p999_us",
+            "mean_us",
+            "max_us",
         ];
         wanted.sort_unstable();
         let mut keys: Vec<_> = keys.iter().map(String::as_str).collect();

@@ -7,6 +7,7 @@ use uvia_driver::nic::{MacAddress, Nic, RxFrame, TxFrame};
 use uvia_tools::Failure;
 
 use crate::datagram::{BURST, Body, HEAD, Head, LEAST_CONTROL, Link, Packet};
+use crate::spin::Spin;
 
 /// The EtherType of these tests: local experimental, the second one.
 const ETHER_TYPE: u16 = 0x88b6;
@@ -30,6 +31,7 @@ pub struct RawLink {
     own: MacAddress,
     peer: Option<MacAddress>,
     last_source: MacAddress,
+    spin: Spin,
 }
 
 impl RawLink {
@@ -46,8 +48,16 @@ impl RawLink {
         let memory = DmaMemory::allocate(domain, SLOTS * stride, Rights::READ)?;
         let own = nic.properties().mac;
         let free = (0..SLOTS as u16).collect();
-        let mut link =
-            Self { nic, memory, stride, free, own, peer: None, last_source: MacAddress::default() };
+        let mut link = Self {
+            nic,
+            memory,
+            stride,
+            free,
+            own,
+            peer: None,
+            last_source: MacAddress::default(),
+            spin: Spin::default(),
+        };
         if let Some(peer) = peer {
             link.join(peer);
         }
@@ -201,6 +211,7 @@ impl Link for RawLink {
         /// Polls between looks at the clock, which costs more than a poll.
         const POLLS: u32 = 64;
         let mut start = None;
+        let mut polls = 0u32;
         loop {
             for _ in 0..POLLS {
                 let (peer, last) = (self.peer, &mut self.last_source);
@@ -217,7 +228,8 @@ impl Link for RawLink {
                 if any || patience.is_zero() {
                     return Ok(());
                 }
-                std::hint::spin_loop();
+                polls = polls.wrapping_add(1);
+                self.spin.after(polls);
             }
             if start.get_or_insert_with(Instant::now).elapsed() >= patience {
                 return Ok(());

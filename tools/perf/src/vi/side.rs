@@ -9,6 +9,7 @@ use uvia::{
 use uvia_tools::Failure;
 
 use crate::cli::Class;
+use crate::spin::Spin;
 
 /// Descriptors that are not posted. Boxed, as posting takes them: else every message would allocate.
 pub type Idle = Vec<Box<Descriptor>>;
@@ -21,6 +22,7 @@ pub struct Side {
     /// What was taken from the queue and not yet looked at.
     taken: Completions,
     tag: ProtectionTag,
+    spin: Spin,
     /// How long the other end may keep silent.
     patience: Duration,
 }
@@ -44,7 +46,15 @@ impl Side {
         };
         let cq = nic.create_cq(attributes.send_depth + attributes.receive_depth)?;
         let vi = nic.create_vi(&attributes, Some(&cq), Some(&cq))?;
-        Ok(Self { nic: nic.clone(), cq, vi, taken: Completions::with_capacity(BATCH), tag, patience })
+        Ok(Self {
+            nic: nic.clone(),
+            cq,
+            vi,
+            taken: Completions::with_capacity(BATCH),
+            tag,
+            spin: Spin::default(),
+            patience,
+        })
     }
 
     /// Memory of this end; `remote`: that the peer may write.
@@ -102,10 +112,13 @@ impl Side {
     /// nothing but an acknowledgement of ours.
     pub fn linger(&self) {
         let start = Instant::now();
+        let mut polls = 0;
         while self.vi.state() == ViState::Connected && start.elapsed() < LINGER {
             if self.cq.poll().is_err() {
                 return;
             }
+            polls += 1;
+            self.spin.after(polls);
         }
     }
 }
@@ -137,7 +150,7 @@ impl Idling {
     pub fn tick(&mut self, side: &Side) -> Result<(), Failure> {
         const LOOK: u32 = 4096;
         self.polls = self.polls.wrapping_add(1);
-        std::hint::spin_loop();
+        side.spin.after(self.polls);
         if self.polls.is_multiple_of(LOOK) { self.look(side) } else { Ok(()) }
     }
 

@@ -1,17 +1,17 @@
-//! Shows, on standard error, what the main job is at.
+//! Shows, on standard error, which step something long is at.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A spinner on a terminal, plain lines elsewhere.
-pub struct Progress {
+/// A spinner on a terminal, plain lines elsewhere; each step with the seconds that have passed.
+pub struct Steps {
     spinner: Option<ProgressBar>,
     start: Instant,
 }
 
-impl Progress {
+impl Steps {
     /// Starts.
     pub fn start() -> Self {
         let spinner = std::io::stderr().is_terminal().then(|| {
@@ -22,11 +22,11 @@ impl Progress {
             spinner.enable_steady_tick(Duration::from_millis(200));
             spinner
         });
-        Progress { spinner, start: Instant::now() }
+        Self { spinner, start: Instant::now() }
     }
 
     /// The next step.
-    pub fn step(&mut self, what: &str) {
+    pub fn next(&mut self, what: &str) {
         let seconds = self.start.elapsed().as_secs();
         match &self.spinner {
             Some(spinner) => {
@@ -45,7 +45,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for Steps {
     fn drop(&mut self) {
         self.finish();
     }
