@@ -1,5 +1,7 @@
 //! What the tests that cross crates share.
 
+pub mod bench;
+pub mod conformance;
 mod memory_nic;
 mod raw_pair;
 mod sealed;

@@ -39,8 +39,16 @@ type Listener = Box<dyn Fn() + Send>;
 struct State {
     queue: VecDeque<Frame>,
     wire: FaultyWire,
+    /// Somebody pulled the cable.
+    pulled: bool,
     missed: u64,
     counts: PortCounts,
+}
+
+impl State {
+    fn link(&self, now: Duration) -> bool {
+        !self.pulled && self.wire.link(now)
+    }
 }
 
 /// What a port did.
@@ -65,7 +73,13 @@ impl Switch {
     /// Adds a port with a wire to it.
     pub fn add(switch: &Arc<Mutex<Self>>, wire: FaultyWire) -> SwitchPort {
         let mut locked = switch.lock();
-        locked.ports.push(State { queue: VecDeque::new(), wire, missed: 0, counts: PortCounts::default() });
+        locked.ports.push(State {
+            queue: VecDeque::new(),
+            wire,
+            pulled: false,
+            missed: 0,
+            counts: PortCounts::default(),
+        });
         SwitchPort { index: locked.ports.len() - 1, switch: switch.clone() }
     }
 
@@ -81,6 +95,13 @@ impl Switch {
         arrival.into_iter().chain(change).min()
     }
 
+    /// Pulls a port's cable, or puts it in again.
+    pub fn set_pulled(&mut self, port: usize, pulled: bool) {
+        if let Some(port) = self.ports.get_mut(port) {
+            port.pulled = pulled;
+        }
+    }
+
     /// Counters of a port.
     pub fn counts(&self, port: usize) -> PortCounts {
         self.ports.get(port).map(|port| port.counts).unwrap_or_default()
@@ -90,7 +111,7 @@ impl Switch {
         let now = self.now;
         let Some(port) = self.ports.get_mut(from) else { return };
         port.counts.received += 1;
-        if !port.wire.link(now) {
+        if !port.link(now) {
             port.counts.unlinked += 1;
             return;
         }
@@ -142,7 +163,7 @@ impl Switch {
     fn put(&mut self, to: usize, frame: Frame) {
         let now = self.now;
         let port = &mut self.ports[to];
-        if !port.wire.link(now) {
+        if !port.link(now) {
             port.counts.unlinked += 1;
         } else if port.queue.len() >= QUEUE {
             port.counts.dropped += 1;
@@ -196,7 +217,7 @@ impl Port for SwitchPort {
 
     fn link(&self) -> bool {
         let switch = self.switch.lock();
-        switch.ports[self.index].wire.link(switch.now)
+        switch.ports[self.index].link(switch.now)
     }
 }
 
@@ -270,5 +291,19 @@ mod tests {
         assert_eq!(switch.lock().advance(ms(6)), None);
         a.send(frame(0xff, 2));
         assert!(a.link() && b.receive().is_some());
+    }
+
+    #[test]
+    fn a_pulled_cable_carries_nothing() {
+        let switch = Switch::new();
+        let mut a = Switch::add(&switch, wire(vec![], vec![]));
+        let mut b = Switch::add(&switch, wire(vec![], vec![]));
+        switch.lock().set_pulled(1, true);
+        a.send(frame(0xff, 2));
+        b.send(frame(0xff, 4));
+        assert!(a.link() && !b.link() && a.receive().is_none() && b.receive().is_none());
+        switch.lock().set_pulled(1, false);
+        a.send(frame(0xff, 2));
+        assert!(b.link() && b.receive().is_some());
     }
 }

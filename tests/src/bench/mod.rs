@@ -1,0 +1,16 @@
+//! Pairs of NICs for the conformance suite: models in this process, models behind sockets, and a guest's own.
+
+mod guest;
+mod in_process;
+mod served;
+
+pub use guest::InGuest;
+pub use in_process::InProcess;
+pub use served::Served;
+
+use uvia_driver::nic::MacAddress;
+
+/// The station address of the n-th model.
+fn station(n: usize) -> MacAddress {
+    MacAddress([0x52, 0x54, 0, 0x12, 0x34, n as u8 + 1])
+}

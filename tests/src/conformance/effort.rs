@@ -1,0 +1,32 @@
+//! How much of something is enough.
+
+/// How much may be asked of a bench.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effort {
+    /// All that is worth while where nothing is emulated.
+    Full,
+    /// A sample, for whoever waits for it.
+    Quick,
+    /// Under emulation.
+    Guest,
+}
+
+impl Effort {
+    /// Full, or quick where `UVIA_QUICK=1`.
+    pub fn native() -> Self {
+        if std::env::var_os("UVIA_QUICK").is_some_and(|value| value == "1") {
+            Self::Quick
+        } else {
+            Self::Full
+        }
+    }
+
+    /// The count for each.
+    pub fn of(self, full: usize, quick: usize, guest: usize) -> usize {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+            Self::Guest => guest,
+        }
+    }
+}

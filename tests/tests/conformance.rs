@@ -1,0 +1,15 @@
+//! Every driver on every model of a device it drives, in this process and over vfio-user. A new NIC adds its lines.
+
+use uvia_models::machine::Kind::{E1000, Virtio, VirtioPacked};
+use uvia_models::serve::Doorbells::{Polled, Trapped};
+use uvia_tests::bench::{InProcess, Served};
+use uvia_tests::conformance;
+
+conformance!(e1000: InProcess::new([E1000, E1000]));
+conformance!(virtio: InProcess::new([Virtio, Virtio]));
+conformance!(virtio_packed: InProcess::new([VirtioPacked, VirtioPacked]));
+conformance!(e1000_to_virtio: InProcess::new([E1000, Virtio]));
+
+conformance!(served_e1000: Served::new([E1000, E1000], Polled));
+conformance!(served_virtio: Served::new([Virtio, Virtio], Polled));
+conformance!(served_e1000_to_virtio_packed: Served::new([E1000, VirtioPacked], Trapped));
