@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use uvia_driver::nic::MacAddress;
 
 use crate::bus::{Bus, DmaFault};
@@ -234,7 +234,11 @@ impl Nic {
 
     /// One turn.
     pub fn work(&self, now: Duration, budget: usize) -> Work {
-        self.call(now, |function, outside| function.work(outside, budget))
+        let mut state = self.state.lock();
+        let work = state.call(now, |function, outside| function.work(outside, budget));
+        // Whoever calls this mostly calls it again at once: a client that waits for a register comes first.
+        MutexGuard::unlock_fair(state);
+        work
     }
 }
 

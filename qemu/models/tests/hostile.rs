@@ -235,7 +235,7 @@ fn run(kind: Kind, seed: u64, restless: bool) -> usize {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(common::cases(600))]
 
     #[test]
     fn anything_goes(kind in prop::sample::select(Kind::ALL), seed: u64, restless: bool) {

@@ -123,7 +123,7 @@ fn any_lies() -> impl Strategy<Value = Vec<(Lie, When)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(common::cases(400))]
 
     #[test]
     fn lies_end_in_errors_or_recovery(

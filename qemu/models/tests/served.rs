@@ -192,6 +192,49 @@ fn it_ends_in_order_and_takes_over_a_dead_ones_socket() {
 }
 
 #[test]
+fn a_killed_device_is_an_error_in_bounded_time() {
+    for kind in ["e1000", "virtio"] {
+        for round in 0..10 {
+            let mut process = Process::start(&[kind, kind], &[]);
+            let (mut a, mut b) = (process.open(0), process.open(1));
+            exchange(&mut a, &mut b, round);
+            process.child.kill().unwrap();
+            let start = Instant::now();
+            while a.nic.link().is_ok_and(|link| link.up) {
+                assert!(start.elapsed() < PATIENCE, "{kind}");
+            }
+            drop((a, b));
+            assert!(start.elapsed() < PATIENCE, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_bad_wire_changes_frames_only_as_it_was_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("faults");
+    std::fs::write(&file, "nic 0 wire loss at 3\nnic 0 wire duplicate at 5\nnic 0 wire corrupt at 7\n")
+        .unwrap();
+    let process = Process::start(&["e1000", "virtio"], &["--faults", &file.display().to_string()]);
+    let (mut a, mut b) = (process.open(0), process.open(1));
+    for n in 1..=8 {
+        let sent = a.send(mac(1), n, 100);
+        a.reclaim(n as u64);
+        match n {
+            3 => (),
+            5 => assert!(b.receive() == sent && b.receive() == sent),
+            // Its address may be what was changed.
+            7 => continue,
+            8 => {
+                let first = b.receive();
+                assert!(first == sent || b.receive() == sent);
+            }
+            _ => assert!(b.receive() == sent, "{n}"),
+        }
+    }
+}
+
+#[test]
 fn two_processes_on_one_link() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("wire").display().to_string();

@@ -1,8 +1,8 @@
 //! Intel 82540EM, register by register from the 8254x manual: legacy and extended transmit descriptors with
 //! checksums and segmentation, legacy receive descriptors, filters, EEPROM, PHY, statistics, INTx.
 //!
-//! Left out: interrupt moderation (each cause interrupts at once), wake-up, flow control, receive checksums
-//! (which descriptors say were not looked at).
+//! Left out: interrupt delays by the kind of cause (ITR is there), wake-up, flow control, receive checksums (which
+//! descriptors say were not looked at).
 
 mod eeprom;
 mod fcs;
@@ -16,6 +16,7 @@ mod statistics;
 mod tx;
 
 use std::io;
+use std::time::Duration;
 
 use eeprom::Eeprom;
 use phy::Phy;
@@ -59,6 +60,8 @@ pub struct E1000 {
     io_address: u32,
     /// Whether a client was told of the interrupt that is pending.
     signalled: bool,
+    /// ITR: no interrupt before this.
+    quiet_until: Duration,
 }
 
 impl E1000 {
@@ -80,6 +83,7 @@ impl E1000 {
             link: false,
             io_address: 0,
             signalled: false,
+            quiet_until: Duration::ZERO,
         };
         chip.reset_registers();
         Ok(chip)
@@ -101,6 +105,7 @@ impl E1000 {
         self.rx.reset();
         self.statistics = Statistics::new();
         (self.cause, self.mask, self.signalled) = (Cause::empty(), Cause::empty(), false);
+        self.quiet_until = Duration::ZERO;
         self.set(regs::CTRL, (Ctrl::FD | Ctrl::SLU | Ctrl::SPEED_1000).bits());
         self.set(regs::LEDCTL, 0x0706_8302);
         self.set(regs::PBA, 0x0010_0030);
@@ -135,6 +140,14 @@ impl E1000 {
     /// Drives the pin as causes and mask have it.
     fn drive_pin(&mut self, context: &mut Context<'_>) {
         let pending = self.cause.intersects(self.mask);
+        if pending && !self.signalled {
+            if context.now < self.quiet_until {
+                return;
+            }
+            // Least time between interrupts, in units of 256 ns (13.4.18).
+            let interval = Duration::from_nanos(u64::from(self.get(regs::ITR) & 0xffff) * 256);
+            self.quiet_until = context.now + interval;
+        }
         if pending && !self.signalled && context.lies.tells(Lie::NoInterrupt) {
             // Not told of this one; of the next cause, if the client clears these.
             self.cause = Cause::empty();
@@ -320,7 +333,9 @@ impl Model for E1000 {
         };
         let (received, rx_due) = self.rx.work(context, &mut around, budget);
         self.drive_pin(context);
-        Work { done: sent, deadline: tx_due }.and(Work { done: received, deadline: rx_due })
+        let waits = self.cause.intersects(self.mask) && !self.signalled;
+        let moderated = Work { done: 0, deadline: waits.then_some(self.quiet_until) };
+        Work { done: sent, deadline: tx_due }.and(Work { done: received, deadline: rx_due }).and(moderated)
     }
 }
 

@@ -17,6 +17,7 @@ pub const CTRL_EXT: usize = 0x0018;
 pub const MDIC: usize = 0x0020;
 pub const VET: usize = 0x0038;
 pub const ICR: usize = 0x00c0;
+pub const ITR: usize = 0x00c4;
 pub const ICS: usize = 0x00c8;
 pub const IMS: usize = 0x00d0;
 pub const IMC: usize = 0x00d8;

@@ -188,3 +188,124 @@ impl PackedRing {
         let _ = bus.write(at.wrapping_add(FLAGS), &flags);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bus::DmaFault;
+
+    const SIZE: u16 = 5;
+
+    /// Memory from 0 on, with descriptors at 0 and the two event structures behind.
+    struct Memory(Vec<u8>);
+
+    impl Bus for Memory {
+        fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), DmaFault> {
+            let at = address as usize;
+            into.copy_from_slice(self.0.get(at..at + into.len()).ok_or(DmaFault::NotMapped)?);
+            Ok(())
+        }
+        fn write(&mut self, address: u64, from: &[u8]) -> Result<(), DmaFault> {
+            let at = address as usize;
+            self.0.get_mut(at..at + from.len()).ok_or(DmaFault::NotMapped)?.copy_from_slice(from);
+            Ok(())
+        }
+        fn intx(&mut self, _asserted: bool) {}
+        fn message(&mut self, _vector: u16) {}
+        fn messages_routed(&self) -> bool {
+            false
+        }
+    }
+
+    const AREAS: Areas = Areas { descriptors: 0, driver: 0x100, device: 0x104 };
+
+    /// The driver's side, as simple as can be.
+    struct Driver {
+        avail: Place,
+        used: Place,
+    }
+
+    impl Driver {
+        fn put(&mut self, memory: &mut Memory, id: u16, parts: u16) {
+            for n in 0..parts {
+                let next = if n + 1 < parts { F_NEXT } else { 0 };
+                let wrap = if self.avail.wrap { F_AVAIL } else { F_USED };
+                let word = u64::from(100 + n) | u64::from(id) << 32 | u64::from(next | wrap) << 48;
+                memory.write(u64::from(self.avail.index) * 16 + 8, &word.to_le_bytes()).unwrap();
+                self.avail.advance(1, SIZE);
+            }
+        }
+
+        fn take(&mut self, memory: &mut Memory, parts: u16) -> Option<u16> {
+            let mut bytes = [0; 8];
+            memory.read(u64::from(self.used.index) * 16 + 8, &mut bytes).unwrap();
+            let flags = u16::from_le_bytes([bytes[6], bytes[7]]);
+            let used = (flags & F_AVAIL != 0) == self.used.wrap && (flags & F_USED != 0) == self.used.wrap;
+            used.then(|| {
+                self.used.advance(parts, SIZE);
+                u16::from_le_bytes([bytes[4], bytes[5]])
+            })
+        }
+    }
+
+    #[test]
+    fn chains_go_round_and_round_and_come_back_in_any_order() {
+        let mut memory = Memory(vec![0; 0x108]);
+        let mut ring = PackedRing::new(SIZE, AREAS, true).unwrap();
+        let mut driver = Driver { avail: Place::START, used: Place::START };
+        let mut chain = Chain::default();
+        for lap in 0..100u16 {
+            assert_eq!(ring.pop(&mut memory, &mut chain), Ok(false));
+            assert_eq!(ring.listen(&mut memory), Ok(false));
+            let (first, second) = (lap % 4, 4);
+            driver.put(&mut memory, first, 1 + lap % 2);
+            driver.put(&mut memory, second, 2);
+            let mut ids = Vec::new();
+            while ring.pop(&mut memory, &mut chain).unwrap() {
+                assert_eq!(chain.parts[0].len, 100);
+                ids.push((chain.id, chain.parts.len() as u16));
+            }
+            assert_eq!(ids, [(first, 1 + lap % 2), (second, 2)]);
+            for (id, _) in ids.iter().rev() {
+                let completion = Completion { id: (*id).into(), length: 0, word: 0 };
+                ring.push(&mut memory, completion).unwrap();
+            }
+            assert_eq!(driver.take(&mut memory, 2), Some(second));
+            assert_eq!(driver.take(&mut memory, 1 + lap % 2), Some(first));
+            assert_eq!(driver.take(&mut memory, 1), None);
+        }
+    }
+
+    #[test]
+    fn the_driver_says_when_it_is_interrupted() {
+        let mut memory = Memory(vec![0; 0x108]);
+        let mut ring = PackedRing::new(SIZE, AREAS, true).unwrap();
+        let mut driver = Driver { avail: Place::START, used: Place::START };
+        let mut chain = Chain::default();
+        // Enabled; disabled; at the first one from here on; beyond the next one.
+        for (event, wanted) in [
+            (u32::from(EVENT_ENABLE) << 16, true),
+            (u32::from(EVENT_DISABLE) << 16, false),
+            (u32::from(EVENT_DESC) << 16 | 0x8000 | 2, true),
+            (u32::from(EVENT_DESC) << 16 | 0x8000 | 4, false),
+        ] {
+            driver.put(&mut memory, 0, 1);
+            assert_eq!(ring.pop(&mut memory, &mut chain), Ok(true));
+            ring.push(&mut memory, Completion { id: 0, length: 0, word: 0 }).unwrap();
+            memory.write(0x100, &event.to_le_bytes()).unwrap();
+            assert_eq!(ring.wants_interrupt(&mut memory), Ok(wanted));
+        }
+    }
+
+    #[test]
+    fn a_chain_without_end_is_a_fault() {
+        let mut memory = Memory(vec![0; 0x108]);
+        let mut ring = PackedRing::new(SIZE, AREAS, false).unwrap();
+        for slot in 0..u64::from(SIZE) {
+            memory.write(slot * 16 + 14, &(F_NEXT | F_AVAIL).to_le_bytes()).unwrap();
+        }
+        assert_eq!(ring.pop(&mut memory, &mut Chain::default()), Err(RingFault::Chain));
+        assert!(PackedRing::new(0, AREAS, false).is_none());
+        assert!(PackedRing::new(4, Areas { driver: 2, ..AREAS }, false).is_none());
+    }
+}

@@ -132,3 +132,10 @@ impl End {
         self.device.nic().with(|function| function.dma_log().blocked())
     }
 }
+
+/// `usual` cases, or as many as the environment's PROPTEST_CASES says.
+pub fn cases(usual: u32) -> proptest::prelude::ProptestConfig {
+    let defaults = proptest::prelude::ProptestConfig::default();
+    let cases = if std::env::var_os("PROPTEST_CASES").is_some() { defaults.cases } else { usual };
+    proptest::prelude::ProptestConfig { cases, failure_persistence: None, ..defaults }
+}
