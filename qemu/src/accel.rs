@@ -72,7 +72,7 @@ fn key(ground: &Ground) -> String {
         let stamp = path.metadata().map_or((0, 0), |meta| (meta.mtime(), meta.len()));
         format!("{} {} {}", path.display(), stamp.0, stamp.1)
     };
-    format!("{}\n{}\n{}\n", boot.trim(), stamp(&ground.qemu), stamp(&ground.system.kernel))
+    format!("{}\n{}\n{}\n", boot.trim(), stamp(&ground.qemu.binary), stamp(&ground.system.kernel))
 }
 
 /// Boots a small guest under KVM and sees whether it answers.
@@ -82,6 +82,7 @@ fn probe(settings: &Settings, ground: &Ground) -> bool {
         vcpus: 1,
         memory_mib: 512,
         hugepages: 0,
+        nics: Vec::new(),
         qemu_args: Vec::new(),
         keep_log: None,
         verbose: false,

@@ -20,12 +20,17 @@ Examples:
   qemu/run --nic e1000 -- uvia-bind status
   qemu/run --nic e1000,virtio -- sh -c 'uvia-perf raw lat --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 64'
   qemu/run --no-attach -- ip link
+  qemu/run --nic model-virtio -- uvia-info --nic 0000:01:00.0       our own model of a NIC, by vfio-user
+  qemu/run --nic model-e1000,e1000 --no-attach -- ip link            and beside one of QEMU's, on one wire
   qemu/run --carry /usr/bin/strace -- strace -c uvia-info --nic 0000:01:00.0
   qemu/run --guests 2 -- sh -c 'echo \"guest $UVIA_GUEST has $UVIA_NIC_A\"'
 
 In the guest, COMMAND runs as root in /root with nothing to read, and finds UVIA_GUEST (0, 1, ...), UVIA_NIC_A
 and UVIA_NIC_B (PCI addresses) in its environment, and our tools on PATH. One guest has two NICs, joined
 back to back. With --guests N each guest has one NIC, UVIA_NIC_A, and all are on one segment.
+
+NICs called model-... are models of ours, served to QEMU by a process of their own (uvia-device). They take a QEMU
+with vfio-user, 10.1 or later; where the system's is older, Debian's newest is fetched, 40 MB, and not installed.
 
 Exit status: COMMAND's; 128 + the signal that ended it; 124 if --timeout is over; 125 if the launcher failed.
 Of several guests, that of the first one, by number, whose status is not 0.";
@@ -35,7 +40,7 @@ Of several guests, that of the first one, by number, whose status is not 0.";
 #[command(name = "qemu/run", version, after_help = EXAMPLES)]
 struct Cli {
     /// The NICs' kind, or KIND,KIND for NIC A and NIC B (of several guests: in turn); e1000, e1000e, igb,
-    /// virtio, virtio-packed, vmxnet3
+    /// virtio, virtio-packed, vmxnet3, model-e1000, model-virtio, model-virtio-packed
     #[arg(long, value_name = "KIND[,KIND]", value_delimiter = ',', default_value = "e1000")]
     nic: Vec<NicKind>,
     /// How many guests [default: 1]; COMMAND runs in each, and its lines are prefixed with the guest's number
@@ -72,9 +77,9 @@ struct Cli {
     /// Write each guest's console to DIR/console-N.log too
     #[arg(long, value_name = "DIR")]
     keep_log: Option<PathBuf>,
-    /// QEMU
-    #[arg(long, value_name = "PATH", default_value = "qemu-system-x86_64")]
-    qemu: PathBuf,
+    /// QEMU [default: qemu-system-x86_64 on PATH, or for models one that is fetched]
+    #[arg(long, value_name = "PATH")]
+    qemu: Option<PathBuf>,
     /// A further word for QEMU's command line; may be repeated
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     qemu_arg: Vec<String>,

@@ -15,6 +15,21 @@ pub fn run(settings: &Settings, command: &[OsString], limit: Duration) -> Result
     let deadline = Instant::now() + limit;
     let settings = &Settings { boot_limit: settings.boot_limit.min(limit), ..settings.clone() };
     let session = Session::boot(settings)?;
+    let result = run_in(&session, settings, command, deadline, limit);
+    match session.devices_failure() {
+        // Whatever the guests made of it.
+        Some(failure) => Err(failure),
+        None => result,
+    }
+}
+
+fn run_in(
+    session: &Session,
+    settings: &Settings,
+    command: &[OsString],
+    deadline: Instant,
+    limit: Duration,
+) -> Result<u8> {
     // All are up before the first starts: none finds the other end missing.
     let start = |guest: &Guest| {
         let sink: Box<dyn Sink> = match settings.guests {

@@ -65,6 +65,20 @@ pub enum Error {
     /// The options contradict each other, or the machine.
     #[error("{0}")]
     Usage(String),
+    /// No QEMU here can give guests our models.
+    #[error(
+        "NICs that are models need a QEMU with vfio-user: the system's will not do ({unfit}), and Debian's cannot be \
+         had ({why}); give --qemu PATH, a QEMU of version 10.1 or later"
+    )]
+    NoVfioUser {
+        /// What is wrong with the one on PATH.
+        unfit: Box<Error>,
+        /// Why none was fetched.
+        why: Box<Error>,
+    },
+    /// The process that serves models failed.
+    #[error("the process that serves the guests' NICs failed: {0}")]
+    Devices(String),
     /// QEMU ended, or the guest's kernel panicked.
     #[error("guest {guest} died: {why}")]
     Died {

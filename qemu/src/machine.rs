@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::fd::RawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::nic::NicKind;
 use crate::settings::Settings;
@@ -11,6 +11,24 @@ use crate::settings::Settings;
 pub const PORT: &str = "uvia.control";
 /// The slot, on the root bus, of the root port of the first NIC; the others follow.
 const FIRST_SLOT: usize = 0x10;
+
+/// A NIC of a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nic {
+    /// Its kind.
+    pub kind: NicKind,
+    /// Where a model is served.
+    pub socket: Option<PathBuf>,
+}
+
+/// A way out of a machine, for the NICs that QEMU emulates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Way {
+    /// A socket of ours, to a neighbouring guest.
+    Socket(RawFd),
+    /// The path of a socket, to the switch between models.
+    Path(PathBuf),
+}
 
 /// What one machine is made of beyond the settings.
 pub struct Machine<'a> {
@@ -26,10 +44,10 @@ pub struct Machine<'a> {
     pub console: RawFd,
     /// The socket of the control port.
     pub control: RawFd,
-    /// Sockets to the neighbouring guests.
-    pub links: &'a [RawFd],
+    /// Where its NICs lead to.
+    pub ways: &'a [Way],
     /// The NICs.
-    pub nics: &'a [NicKind],
+    pub nics: &'a [Nic],
 }
 
 /// The address, in the guest, of the root port that a NIC is behind.
@@ -48,9 +66,18 @@ pub fn arguments(settings: &Settings, machine: &Machine) -> Vec<OsString> {
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
     add(&["-name", &format!("uvia-{}", machine.guest)]);
     // split: the IOMMU cannot remap interrupts of a wholly in-kernel interrupt controller.
-    add(&["-machine", "q35,kernel-irqchip=split", "-accel", machine.accel[0], "-cpu", machine.accel[1]]);
+    let kind = "q35,kernel-irqchip=split";
+    if machine.nics.iter().any(|nic| nic.socket.is_some()) {
+        // A model reads and writes the guest's memory itself: it has to be a file, and the file to be shared. A
+        // private mapping would look the same, and go wrong silently.
+        let memory = format!("memory-backend-memfd,id=memory,size={}M,share=on", settings.memory_mib);
+        add(&["-object", &memory, "-machine", &format!("{kind},memory-backend=memory")]);
+    } else {
+        add(&["-machine", kind]);
+    }
+    add(&["-accel", machine.accel[0], "-cpu", machine.accel[1]]);
     add(&["-m", &settings.memory_mib.to_string(), "-smp", &settings.vcpus.to_string()]);
-    // caching-mode: the IOMMU hears of every new mapping, which vfio devices under it would need.
+    // caching-mode: the IOMMU hears of every new mapping, which devices of other processes need.
     add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     add(&["-chardev", &format!("socket,id=console,fd={}", machine.console), "-serial", "chardev:console"]);
@@ -68,26 +95,43 @@ pub fn arguments(settings: &Settings, machine: &Machine) -> Vec<OsString> {
 
 fn add_nics(add: &mut impl FnMut(&[&str]), machine: &Machine) {
     // One NIC and one neighbour need no hub; everything else meets on one.
-    let direct = machine.nics.len() == 1 && machine.links.len() == 1;
-    for (link, fd) in machine.links.iter().enumerate() {
-        add(&["-netdev", &format!("stream,id=link{link},addr.type=fd,addr.str={fd}")]);
+    let emulated = machine.nics.iter().filter(|nic| nic.socket.is_none()).count();
+    let direct = emulated == 1 && machine.ways.len() == 1;
+    for (number, way) in machine.ways.iter().enumerate() {
+        let to = match way {
+            Way::Socket(fd) => format!("addr.type=fd,addr.str={fd}"),
+            Way::Path(path) => format!("server=off,addr.type=unix,addr.path={}", path.display()),
+        };
+        add(&["-netdev", &format!("stream,id=link{number},{to}")]);
         if !direct {
-            add(&["-netdev", &format!("hubport,id=hublink{link},hubid=0,netdev=link{link}")]);
+            add(&["-netdev", &format!("hubport,id=hublink{number},hubid=0,netdev=link{number}")]);
         }
     }
-    for (nic, kind) in machine.nics.iter().enumerate() {
-        let netdev = if direct { "link0".to_owned() } else { format!("hub{nic}") };
+    for (number, nic) in machine.nics.iter().enumerate() {
+        // Each behind a root port of its own: an IOMMU group of its own, and a reset that works.
+        let slot = FIRST_SLOT + number;
+        add(&[
+            "-device",
+            &format!(
+                "pcie-root-port,id=rp{number},bus=pcie.0,addr=0x{slot:x},chassis={},slot={0}",
+                number + 1
+            ),
+        ]);
+        let (driver, bus) = (nic.kind.device(), format!("rp{number}"));
+        if let Some(path) = &nic.socket {
+            let socket = serde_json::json!({ "type": "unix", "path": path });
+            let device = serde_json::json!(
+                { "driver": driver, "id": format!("nic{number}"), "bus": bus, "socket": socket }
+            );
+            add(&["-device", &device.to_string()]);
+            continue;
+        }
+        let netdev = if direct { "link0".to_owned() } else { format!("hub{number}") };
         if !direct {
             add(&["-netdev", &format!("hubport,id={netdev},hubid=0")]);
         }
-        // Each behind a root port of its own: an IOMMU group of its own, and a reset that works.
-        let slot = FIRST_SLOT + nic;
-        add(&[
-            "-device",
-            &format!("pcie-root-port,id=rp{nic},bus=pcie.0,addr=0x{slot:x},chassis={},slot={0}", nic + 1),
-        ]);
-        let mac = mac(machine.guest, nic);
-        add(&["-device", &format!("{},id=nic{nic},bus=rp{nic},netdev={netdev},mac={mac}", kind.device())]);
+        let mac = mac(machine.guest, number);
+        add(&["-device", &format!("{driver},id=nic{number},bus={bus},netdev={netdev},mac={mac}")]);
     }
 }
 
@@ -109,7 +153,9 @@ fn kernel_words(settings: &Settings) -> String {
 mod tests {
     use super::*;
 
-    fn line(links: &[RawFd], nics: &[NicKind]) -> String {
+    fn line(ways: &[Way], kinds: &[NicKind]) -> String {
+        let nic = |kind: &NicKind| Nic { kind: *kind, socket: kind.model().map(|name| name.into()) };
+        let nics: Vec<_> = kinds.iter().map(nic).collect();
         let settings = Settings { hugepages: 8, ..Settings::default() };
         let machine = Machine {
             guest: 1,
@@ -118,8 +164,8 @@ mod tests {
             initrd: 10,
             console: 11,
             control: 12,
-            links,
-            nics,
+            ways,
+            nics: &nics,
         };
         let words: Vec<_> =
             arguments(&settings, &machine).iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -132,10 +178,21 @@ mod tests {
         assert!(two.contains("e1000,romfile=,id=nic0,bus=rp0,netdev=hub0,mac=02:75:76:69:01:0a"), "{two}");
         assert!(two.contains("id=nic1,bus=rp1,netdev=hub1,mac=02:75:76:69:01:0b"), "{two}");
         assert!(two.contains("hugepages=8"), "{two}");
-        let one = line(&[7], &[NicKind::E1000]);
+        let one = line(&[Way::Socket(7)], &[NicKind::E1000]);
         assert!(one.contains("netdev=link0") && !one.contains("hubport"), "{one}");
-        let middle = line(&[7, 8], &[NicKind::E1000]);
+        let middle = line(&[Way::Socket(7), Way::Socket(8)], &[NicKind::E1000]);
         assert!(middle.contains("hubport,id=hublink1,hubid=0,netdev=link1"), "{middle}");
+    }
+
+    #[test]
+    fn a_model_is_a_function_at_a_socket_and_the_memory_is_shared() {
+        let mixed = line(&[Way::Path("/d/link".into())], &[NicKind::ModelE1000, NicKind::E1000]);
+        assert!(mixed.contains(r#""socket":{"path":"e1000","type":"unix"}"#), "{mixed}");
+        assert!(mixed.contains("id=nic1,bus=rp1,netdev=link0"), "{mixed}");
+        assert!(mixed.contains("addr.path=/d/link") && mixed.contains("share=on"), "{mixed}");
+        let two = line(&[], &[NicKind::ModelVirtio, NicKind::ModelVirtio]);
+        assert!(!two.contains("netdev"), "{two}");
+        assert!(!line(&[], &[NicKind::E1000, NicKind::E1000]).contains("memory-backend"));
     }
 
     #[test]

@@ -17,17 +17,26 @@ pub enum NicKind {
     VirtioPacked,
     /// VMware's paravirtual card.
     Vmxnet3,
+    /// Our model of Intel's 82540EM, served by another process.
+    ModelE1000,
+    /// Our model of virtio-net.
+    ModelVirtio,
+    /// The same with packed rings.
+    ModelVirtioPacked,
 }
 
 impl NicKind {
     /// Every kind.
-    pub const ALL: [NicKind; 6] = [
+    pub const ALL: [NicKind; 9] = [
         NicKind::E1000,
         NicKind::E1000e,
         NicKind::Igb,
         NicKind::Virtio,
         NicKind::VirtioPacked,
         NicKind::Vmxnet3,
+        NicKind::ModelE1000,
+        NicKind::ModelVirtio,
+        NicKind::ModelVirtioPacked,
     ];
 
     /// The name on our command line.
@@ -39,7 +48,15 @@ impl NicKind {
             NicKind::Virtio => "virtio",
             NicKind::VirtioPacked => "virtio-packed",
             NicKind::Vmxnet3 => "vmxnet3",
+            NicKind::ModelE1000 => "model-e1000",
+            NicKind::ModelVirtio => "model-virtio",
+            NicKind::ModelVirtioPacked => "model-virtio-packed",
         }
+    }
+
+    /// What `uvia-device` calls it, if it is a model.
+    pub fn model(self) -> Option<&'static str> {
+        self.name().strip_prefix("model-")
     }
 
     /// QEMU's device, with the properties that user-space drivers need.
@@ -54,16 +71,20 @@ impl NicKind {
             NicKind::Virtio => "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on",
             NicKind::VirtioPacked => "virtio-net-pci,romfile=,iommu_platform=on,disable-legacy=on,packed=on",
             NicKind::Vmxnet3 => "vmxnet3,romfile=",
+            // What it is, its process says.
+            NicKind::ModelE1000 | NicKind::ModelVirtio | NicKind::ModelVirtioPacked => "vfio-user-pci",
         }
     }
 
     /// The guest kernel's own driver for it.
     pub fn module(self) -> &'static str {
         match self {
-            NicKind::E1000 => "e1000",
+            NicKind::E1000 | NicKind::ModelE1000 => "e1000",
             NicKind::E1000e => "e1000e",
             NicKind::Igb => "igb",
-            NicKind::Virtio | NicKind::VirtioPacked => "virtio_net",
+            NicKind::Virtio | NicKind::VirtioPacked | NicKind::ModelVirtio | NicKind::ModelVirtioPacked => {
+                "virtio_net"
+            }
             NicKind::Vmxnet3 => "vmxnet3",
         }
     }
@@ -94,6 +115,7 @@ mod tests {
     fn every_kind_is_found_by_its_name() {
         for kind in NicKind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
+            assert_eq!(kind.model().is_some(), kind.device() == "vfio-user-pci");
         }
         let error = "e100".parse::<NicKind>().unwrap_err();
         assert!(error.contains("e1000e"), "{error}");

@@ -34,8 +34,9 @@ pub struct Settings {
     pub hugepages: u32,
     /// How the processors are run.
     pub accel: Accel,
-    /// QEMU itself; a name is looked up on PATH.
-    pub qemu: PathBuf,
+    /// QEMU itself; a name is looked up on PATH. None: the one on PATH, and where that does not know what the NICs
+    /// need, Debian's newest is fetched.
+    pub qemu: Option<PathBuf>,
     /// The guest's kernel image; none: Debian's is fetched.
     pub kernel: Option<PathBuf>,
     /// The folder lib/modules/VERSION that belongs to the kernel; none: Debian's.
@@ -70,7 +71,7 @@ impl Default for Settings {
             memory_mib: 1024,
             hugepages: 0,
             accel: Accel::Auto,
-            qemu: "qemu-system-x86_64".into(),
+            qemu: None,
             kernel: None,
             modules: None,
             busybox: None,
@@ -90,6 +91,11 @@ impl Settings {
     /// Where what is fetched is kept.
     pub fn cache(&self) -> PathBuf {
         self.cache.clone().unwrap_or_else(paths::default_cache)
+    }
+
+    /// Whether a guest has a NIC that is a model of ours.
+    pub fn has_models(&self) -> bool {
+        (0..self.guests).any(|guest| self.nics_of(guest).iter().any(|kind| kind.model().is_some()))
     }
 
     /// The kinds of the NICs of one guest.

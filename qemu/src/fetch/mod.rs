@@ -1,7 +1,11 @@
-//! Gets the guest's kernel, modules and busybox: those named by option, or Debian's.
+//! Gets the guest's kernel, modules and busybox: those named by option, or Debian's; and a QEMU that knows vfio-user.
 
+mod apt;
+mod bar;
 mod debian;
 mod lock;
+mod once;
+pub(crate) mod qemu;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -46,8 +46,8 @@ impl Console {
         });
     }
 
-    /// Follows what QEMU itself says, in the same way.
-    pub fn follow_qemu(&self, from: impl Read + Send + 'static, prefix: Option<String>) {
+    /// Follows what a process of the host says, in the same way.
+    pub fn follow_errors(&self, from: impl Read + Send + 'static, prefix: Option<String>) {
         let mut taker = self.taker(prefix, None);
         thread::spawn(move || {
             for line in BufReader::new(from).split(b'\n') {

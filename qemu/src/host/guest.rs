@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use super::child::Child;
 use super::console::Console;
 use super::process::{End, Outcome, Process, Task};
-use super::qemu::Qemu;
 use super::sink::{Collect, Sink, Stream};
 use crate::error::{Error, Result};
 use crate::status::Status;
@@ -36,7 +36,7 @@ pub(crate) struct Link {
     changed: Condvar,
     next: AtomicU32,
     console: Console,
-    qemu: Mutex<Option<Qemu>>,
+    qemu: Mutex<Option<Child>>,
 }
 
 #[derive(Default)]
@@ -67,7 +67,7 @@ impl Link {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn qemu(&self) -> MutexGuard<'_, Option<Qemu>> {
+    fn qemu(&self) -> MutexGuard<'_, Option<Child>> {
         self.qemu.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -189,7 +189,7 @@ pub struct Guest {
 
 impl Guest {
     /// A guest whose QEMU was just started.
-    pub(crate) fn new(guest: usize, control: UnixStream, qemu: Qemu, console: Console) -> Result<Self> {
+    pub(crate) fn new(guest: usize, control: UnixStream, qemu: Child, console: Console) -> Result<Self> {
         let failed = |error| Error::io("use the control port's socket", error);
         let from = control.try_clone().map_err(failed)?;
         let link = Arc::new(Link {
@@ -233,7 +233,7 @@ impl Guest {
                 return Err(late);
             }
             // By the processor's time first: a busy machine makes a boot long, but not costly.
-            let used = self.link.qemu().as_ref().map(Qemu::processor_time).unwrap_or_default();
+            let used = self.link.qemu().as_ref().map(Child::processor_time).unwrap_or_default();
             if used > HANG_PROCESSOR_TIME || self.link.started.elapsed() > HANG_TIME {
                 return Ok(Boot::Stuck(late));
             }

@@ -1,9 +1,11 @@
 //! The host's side of running guests.
 
+pub mod child;
 pub mod console;
+pub mod devices;
+pub mod emulator;
 pub mod guest;
 pub mod process;
-pub mod qemu;
 pub mod session;
 pub mod signals;
 pub mod sink;

@@ -1,20 +1,22 @@
 //! Boots guests.
 
 use std::fs::{self, File};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
+use super::child::Child;
 use super::console::Console;
+use super::devices::Devices;
+use super::emulator::Emulator;
 use super::guest::{Boot, Guest};
-use super::qemu::{self, Qemu};
 use crate::accel;
 use crate::error::{Error, Result};
 use crate::fetch::{self, System};
 use crate::image::{self, Image, Parts};
-use crate::machine::{self, Machine};
-use crate::nic::NicKind;
+use crate::machine::{self, Machine, Nic, Way};
 use crate::paths;
 use crate::settings::Settings;
 
@@ -24,12 +26,14 @@ const BOOTS: usize = 3;
 /// One guest, or several whose NICs are joined.
 #[derive(Debug)]
 pub struct Session {
+    // In this order: a guest whose NIC goes away first would complain.
     guests: Vec<Guest>,
+    devices: Option<Mutex<Devices>>,
 }
 
 /// What every guest of a session boots from.
 pub(crate) struct Ground {
-    pub(crate) qemu: PathBuf,
+    pub(crate) qemu: Emulator,
     pub(crate) system: System,
     pub(crate) image: Image,
 }
@@ -38,9 +42,9 @@ impl Session {
     /// Boots the guests and waits until all are up and set up.
     pub fn boot(settings: &Settings) -> Result<Session> {
         check(settings)?;
-        let qemu = qemu::find(&settings.qemu)?;
         let cache = settings.cache();
         fs::create_dir_all(&cache).map_err(|error| Error::path("make the folder", &cache, error))?;
+        let qemu = Emulator::find(settings)?;
         if let Some(dir) = &settings.keep_log {
             fs::create_dir_all(dir).map_err(|error| Error::path("make the folder", dir, error))?;
         }
@@ -55,25 +59,20 @@ impl Session {
         })?;
         let ground = Ground { qemu, system, image };
         let accel = accel::choose(settings, &ground, &cache)?;
-        let deadline = Instant::now() + settings.boot_limit;
-        // Ours stay open until all are up: a guest that is booted again takes its end over.
-        let links = links(settings.guests)?;
-        let boot = |guest: usize| {
-            start(settings, &ground, accel, guest, &ends(&links, guest), &settings.nics_of(guest))
-        };
-        let mut guests = (0..settings.guests).map(boot).collect::<Result<Vec<_>>>()?;
-        for (index, guest) in guests.iter_mut().enumerate() {
-            wait_up(settings, guest, deadline, || boot(index))?;
-        }
-        for guest in &mut guests {
-            if let Err(error) = set_up(settings, &ground.image, guest) {
-                if settings.verbose && !matches!(error, Error::Died { .. }) {
-                    show_tail(guest);
-                }
-                return Err(error);
+        let mut devices = Devices::start(settings, &tools)?;
+        match boot_all(settings, &ground, accel, devices.as_ref()) {
+            Ok(guests) => {
+                devices.iter_mut().for_each(Devices::connected);
+                Ok(Session { guests, devices: devices.map(Mutex::new) })
             }
+            Err(error) => Err(devices.as_mut().and_then(Devices::failure).unwrap_or(error)),
         }
-        Ok(Session { guests })
+    }
+
+    /// Why a guest that failed may not be to blame: the process that serves its NICs is gone.
+    pub fn devices_failure(&self) -> Option<Error> {
+        let devices = self.devices.as_ref()?;
+        devices.lock().unwrap_or_else(PoisonError::into_inner).failure()
     }
 
     /// The guests.
@@ -103,6 +102,37 @@ fn check(settings: &Settings) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+fn boot_all(
+    settings: &Settings,
+    ground: &Ground,
+    accel: [&str; 2],
+    devices: Option<&Devices>,
+) -> Result<Vec<Guest>> {
+    let deadline = Instant::now() + settings.boot_limit;
+    // Ours stay open until all are up: a guest that is booted again takes its end over.
+    let links = if devices.is_none() { links(settings.guests)? } else { Vec::new() };
+    let boot = |guest: usize| {
+        let ways = match devices {
+            Some(devices) => devices.ways(settings, guest),
+            None => ends(&links, guest),
+        };
+        start(settings, ground, accel, guest, &ways, &Devices::nics(settings, devices, guest))
+    };
+    let mut guests = (0..settings.guests).map(boot).collect::<Result<Vec<_>>>()?;
+    for (index, guest) in guests.iter_mut().enumerate() {
+        wait_up(settings, guest, deadline, || boot(index))?;
+    }
+    for guest in &mut guests {
+        if let Err(error) = set_up(settings, &ground.image, guest) {
+            if settings.verbose && !matches!(error, Error::Died { .. }) {
+                show_tail(guest);
+            }
+            return Err(error);
+        }
+    }
+    Ok(guests)
 }
 
 /// Waits for a guest; boots it again if it hangs or panics.
@@ -160,9 +190,9 @@ fn links(guests: usize) -> Result<Vec<(UnixStream, UnixStream)>> {
 }
 
 /// The ends of the links that a guest holds: to its left, and to its right.
-fn ends(links: &[(UnixStream, UnixStream)], guest: usize) -> Vec<RawFd> {
+fn ends(links: &[(UnixStream, UnixStream)], guest: usize) -> Vec<Way> {
     let left = guest.checked_sub(1).and_then(|at| links.get(at)).map(|pair| pair.1.as_raw_fd());
-    left.into_iter().chain(links.get(guest).map(|pair| pair.0.as_raw_fd())).collect()
+    left.into_iter().chain(links.get(guest).map(|pair| pair.0.as_raw_fd())).map(Way::Socket).collect()
 }
 
 /// Starts one guest's QEMU.
@@ -171,8 +201,8 @@ pub(crate) fn start(
     ground: &Ground,
     accel: [&str; 2],
     guest: usize,
-    links: &[RawFd],
-    nics: &[NicKind],
+    ways: &[Way],
+    nics: &[Nic],
 ) -> Result<Guest> {
     let pair = || UnixStream::pair().map_err(|error| Error::io("make a pair of sockets", error));
     let (console, console_end) = pair()?;
@@ -184,12 +214,17 @@ pub(crate) fn start(
         initrd: ground.image.file.as_raw_fd(),
         console: console_end.as_raw_fd(),
         control: control_end.as_raw_fd(),
-        links,
+        ways,
         nics,
     };
     let mut fds = vec![machine.initrd, machine.console, machine.control];
-    fds.extend(links);
-    let mut qemu = Qemu::start(&ground.qemu, &machine::arguments(settings, &machine), fds)?;
+    fds.extend(ways.iter().filter_map(|way| match way {
+        Way::Socket(fd) => Some(*fd),
+        Way::Path(_) => None,
+    }));
+    let mut command = ground.qemu.command();
+    command.args(machine::arguments(settings, &machine)).stdout(Stdio::null());
+    let mut qemu = Child::start(command, fds)?;
     let log = match &settings.keep_log {
         Some(dir) => {
             let path = dir.join(format!("console-{guest}.log"));
@@ -203,7 +238,7 @@ pub(crate) fn start(
         settings.verbose.then(|| format!("[{what}{number}] "))
     };
     if let Some(stderr) = qemu.stderr() {
-        kept.follow_qemu(stderr, prefix("qemu"));
+        kept.follow_errors(stderr, prefix("qemu"));
     }
     kept.follow(console, prefix("console"), log);
     Guest::new(guest, control, qemu, kept)

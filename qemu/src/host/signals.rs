@@ -5,13 +5,13 @@ use std::thread;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::qemu;
+use super::{child, devices};
 use crate::error::{Error, Result};
 
 /// Ends the guests, and then the process, at an interrupt or a request to end.
 ///
-/// There is nothing else to clean up: images and sockets have no names on disk. A killed launcher
-/// (SIGKILL) takes its guests along by itself.
+/// There is little else to clean up: images and sockets have no names on disk, but those of served NICs while
+/// guests boot. A killed launcher (SIGKILL) takes its guests along by itself.
 pub fn install() -> Result<()> {
     let failed = |error| Error::io("listen for signals", error);
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
@@ -19,7 +19,8 @@ pub fn install() -> Result<()> {
         .name("signals".into())
         .spawn(move || {
             if let Some(signal) = signals.forever().next() {
-                qemu::kill_all();
+                child::kill_all();
+                devices::remove_folders();
                 std::process::exit(128 + signal);
             }
         })

@@ -1,7 +1,8 @@
 //! A port of the switch that leads to the switch of another process, by a UNIX socket.
 //!
 //! Both sides are given the same path: who comes first listens, the other one connects, and does so again when the
-//! connection was lost. Each frame is preceded by its length, 32 bits, little-endian.
+//! connection was lost. Each frame is preceded by its length, 32 bits, big-endian: as QEMU's `-netdev stream` has it,
+//! so that the other end may be a NIC that QEMU emulates.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -46,7 +47,7 @@ pub fn join(path: &Path, port: SwitchPort, waker: Waker) -> io::Result<Link> {
         let Some(mut stream) = writer.lock().as_ref().map(UnixStream::try_clone).transpose()? else {
             return Ok(()); // nobody there
         };
-        let length = (frame.len() as u32).to_le_bytes();
+        let length = (frame.len() as u32).to_be_bytes();
         let sent = stream.write_all(&[&length[..], frame].concat());
         if sent.is_err() {
             // Half a frame may be on its way: no more can follow it.
@@ -114,7 +115,7 @@ fn receive(mut stream: UnixStream, port: &SwitchPort, waker: &Waker) -> io::Resu
     loop {
         let mut length = [0; 4];
         stream.read_exact(&mut length)?;
-        let length = u32::from_le_bytes(length) as usize;
+        let length = u32::from_be_bytes(length) as usize;
         if length > LONGEST {
             return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a frame of {length} bytes")));
         }

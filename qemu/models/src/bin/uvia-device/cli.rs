@@ -49,9 +49,10 @@ pub struct Cli {
     #[arg(long, value_name = "NAME")]
     pub tap: Option<String>,
 
-    /// Join the switch to that of the process that is given the same path of a socket
-    #[arg(long, value_name = "PATH")]
-    pub link: Option<PathBuf>,
+    /// Join the switch to that of the process that is given the same path of a socket, or to a NIC of QEMU's
+    /// (-netdev stream); may be repeated
+    #[arg(long = "link", value_name = "PATH")]
+    pub links: Vec<PathBuf>,
 
     /// Let clients ring by a store into shared memory, which a thread polls: no system calls, some processor time
     /// (all of one for 200 us after each activity, then naps of 100 us) [default]

@@ -2,6 +2,7 @@
 
 mod cli;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -65,13 +66,11 @@ fn serve(cli: &Cli) -> Result<(), String> {
     if let Some(name) = &cli.tap {
         tap::join(name, machine.add_port(), waker.clone()).map_err(|e| format!("TAP {name}: {e}"))?;
     }
-    let _link = match &cli.link {
-        Some(path) => Some(
-            link::join(path, machine.add_port(), waker)
-                .map_err(|e| format!("link {}: {e}", path.display()))?,
-        ),
-        None => None,
+    let join = |path: &PathBuf| {
+        link::join(path, machine.add_port(), waker.clone())
+            .map_err(|e| format!("link {}: {e}", path.display()))
     };
+    let _links = cli.links.iter().map(join).collect::<Result<Vec<_>, _>>()?;
     println!("ready");
     std::thread::scope(|scope| {
         let stop = &stop;

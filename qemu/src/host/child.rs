@@ -1,45 +1,34 @@
-//! QEMU as a child process that never outlives us.
+//! QEMU, and what it needs, as child processes that never outlive us.
 
-use std::ffi::OsString;
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::{self, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::paths;
 
-/// A running QEMU; ended when dropped.
+/// A running child; ended when dropped.
 #[derive(Debug)]
-pub struct Qemu {
-    child: Child,
+pub struct Child {
+    child: process::Child,
 }
 
 /// The children, for the signal handler.
 static RUNNING: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
-type Job = (Command, mpsc::Sender<io::Result<Child>>);
+type Job = (Command, mpsc::Sender<io::Result<process::Child>>);
 
-/// Finds QEMU.
-pub fn find(name: &Path) -> Result<PathBuf> {
-    paths::program(name).ok_or_else(|| Error::NoProgram {
-        program: name.display().to_string(),
-        source: io::ErrorKind::NotFound.into(),
-        remedy: "install QEMU (Debian: apt-get install --no-install-recommends qemu-system-x86) or give --qemu PATH"
-            .into(),
-    })
-}
-
-impl Qemu {
-    /// Starts QEMU with these arguments, and with these descriptors of ours open in it under the same numbers.
-    pub fn start(program: &Path, args: &[OsString], fds: Vec<RawFd>) -> Result<Self> {
-        let parent = std::process::id();
-        let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+impl Child {
+    /// Starts a command, with these descriptors of ours open in it under the same numbers. It reads nothing, and
+    /// its standard error comes to us; what it prints does if the command says so.
+    pub fn start(mut command: Command, fds: Vec<RawFd>) -> Result<Self> {
+        let parent = process::id();
+        let program = command.get_program().to_owned();
+        command.stdin(Stdio::null()).stderr(Stdio::piped());
         // A terminal's interrupt goes to us, and we end it.
         command.process_group(0);
         // SAFETY: only calls that are safe between fork and exec, with plain numbers.
@@ -61,9 +50,14 @@ impl Qemu {
                 Ok(())
             })
         };
-        let child = spawn(command).map_err(|error| Error::path("start", program, error))?;
+        let child = spawn(command).map_err(|error| Error::path("start", Path::new(&program), error))?;
         RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(child.id());
-        Ok(Qemu { child })
+        Ok(Child { child })
+    }
+
+    /// Its standard output, if that was to come to us; once.
+    pub fn stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
     }
 
     /// Its standard error; once.
@@ -94,7 +88,7 @@ impl Qemu {
     }
 }
 
-impl Drop for Qemu {
+impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
     }
@@ -106,7 +100,7 @@ fn ticks(stat: &str) -> u64 {
     fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
 }
 
-/// Ends every QEMU that runs; for when we end by a signal ourselves.
+/// Ends every child that runs; for when we end by a signal ourselves.
 pub fn kill_all() {
     for pid in RUNNING.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).drain(..) {
         // SAFETY: the call takes plain numbers; the child is not reaped yet, so the number is still its own.
@@ -116,7 +110,7 @@ pub fn kill_all() {
 
 /// Starts a child from a thread that never ends: PR_SET_PDEATHSIG means the death of the *thread* that
 /// started the child, and a test's thread dies before its guest should.
-fn spawn(command: Command) -> io::Result<Child> {
+fn spawn(command: Command) -> io::Result<process::Child> {
     static STARTER: OnceLock<Mutex<mpsc::Sender<Job>>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (jobs, todo) = mpsc::channel::<Job>();
@@ -142,13 +136,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_qemu_is_an_error_that_says_how_to_get_it() {
-        let error = find(Path::new("no-such-qemu")).unwrap_err();
-        assert!(error.to_string().contains("apt-get install"), "{error}");
-        assert_eq!(error.status(), 125);
-    }
-
-    #[test]
     fn processor_time_is_read_past_odd_names() {
         let line = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 30 12 0 0 20";
         assert_eq!(ticks(line), 42);
@@ -157,10 +144,12 @@ mod tests {
 
     #[test]
     fn a_child_is_ended_with_its_owner() {
-        let mut qemu = Qemu::start(Path::new("/bin/sleep"), &["600".into()], vec![]).unwrap();
-        assert!(qemu.ended().is_none());
-        let pid = qemu.child.id();
-        drop(qemu);
+        let mut command = Command::new("/bin/sleep");
+        command.arg("600");
+        let mut child = Child::start(command, vec![]).unwrap();
+        assert!(child.ended().is_none());
+        let pid = child.child.id();
+        drop(child);
         assert!(!RUNNING.lock().unwrap().contains(&pid));
     }
 }
