@@ -19,9 +19,14 @@ pub struct ServedModels {
 }
 
 impl ServedModels {
-    /// Serves one adapter of each kind at sockets in `folder`.
+    /// Serves one adapter of each kind at sockets in `folder`, on perfect wires.
     pub fn start(folder: &Path, kinds: &[Kind], doorbells: Doorbells) -> Self {
-        let mut machine = Machine::new(1, Plan::default());
+        Self::start_with(folder, kinds, doorbells, 1, Plan::default())
+    }
+
+    /// As [`ServedModels::start`], with all that goes wrong by plan and seed.
+    pub fn start_with(folder: &Path, kinds: &[Kind], doorbells: Doorbells, seed: u64, plan: Plan) -> Self {
+        let mut machine = Machine::new(seed, plan);
         for (n, kind) in kinds.iter().enumerate() {
             machine.add(*kind, Self::station(n)).expect("memory for a model's registers");
         }

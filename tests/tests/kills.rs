@@ -1,6 +1,7 @@
 //! Processes are killed at any moment: the one that serves adapters, or one of the two that use them. Who is left has
 //! an error in bounded time, nothing of it is left behind, and the next pair works.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ const SILENCE: Duration = Duration::from_secs(5);
 const SLACK: Duration = Duration::from_secs(6);
 /// How much faster that clock runs once the peer is dead.
 const HASTE: u64 = 20;
+/// How long a wait lasts. A peer is taken for dead after several probes: a long sleep is too long for them in haste.
+const NAP: Duration = Duration::from_millis(2);
 /// Bytes of a message.
 const SIZE: usize = 64;
 const PLACE: &[u8] = b"kills";
@@ -217,7 +220,7 @@ impl Hand {
 
     /// Takes the next completion, waiting for it a little: whether a message came.
     fn receive(&mut self, waits: bool) -> uvia::Result<bool> {
-        let next = if waits { self.end.cq.wait(Duration::from_millis(50))? } else { self.end.cq.poll()? };
+        let next = if waits { self.end.cq.wait(NAP)? } else { self.end.cq.poll()? };
         let Some(Completion { queue, descriptor, .. }) = next else { return Ok(false) };
         if !descriptor.status().is_success() {
             self.lost = true;
@@ -251,15 +254,17 @@ enum Outcome {
     Connection(String),
 }
 
-/// Asks, and counts the answers, until that fails.
-fn ask(folder: &Path, time: &Time, waits: bool, answers: &AtomicU64) -> Outcome {
+/// Asks, and counts the answers, until that fails: why, and when that was noticed by the engine's time. What closing
+/// takes is not in it.
+fn ask(folder: &Path, time: &Time, waits: bool, answers: &AtomicU64) -> (Outcome, Duration) {
+    let noticed = Cell::new(None);
     let once = || -> uvia::Result<String> {
         let clock = Clock::manual(time.now.clone());
         let options = NicOptions { name: Some("a".to_owned()), clock, ..NicOptions::default() };
         let nic = Nic::open(&ServedModels::name(folder, 0), options)?;
         let mut hand = Hand::new(nic)?;
         let address = NetAddress::new(ServedModels::station(1), PLACE)?;
-        hand.vi().connect(&address, SILENCE, b"")?;
+        hand.vi().connect(&address, SILENCE, b"").inspect_err(|_| noticed.set(Some(time.now())))?;
         while hand.goes_on() {
             hand.send()?;
             let start = time.now();
@@ -273,12 +278,14 @@ fn ask(folder: &Path, time: &Time, waits: bool, answers: &AtomicU64) -> Outcome 
                 answers.fetch_add(1, Ordering::Relaxed);
             }
         }
+        noticed.set(Some(time.now()));
         Ok(format!("{:?}", hand.vi().loss()))
     };
-    match once() {
+    let outcome = match once() {
         Ok(loss) => Outcome::Connection(loss),
         Err(error) => Outcome::Adapter(error),
-    }
+    };
+    (outcome, noticed.get().unwrap_or_else(|| time.now()))
 }
 
 /// What this process has that could leak.
@@ -351,7 +358,7 @@ fn whoever_is_killed_the_others_notice_and_the_next_pair_works() {
         let delay = Duration::from_micros(random.below(if wanted == 0 { 30_000 } else { 2_000 }));
         let answers = AtomicU64::new(0);
         let victim = if server_dies { &mut others.serves } else { &mut others.answers };
-        let (outcome, killed, at) = std::thread::scope(|scope| {
+        let (outcome, noticed, killed, at) = std::thread::scope(|scope| {
             let killer = scope.spawn(|| {
                 let start = Instant::now();
                 while answers.load(Ordering::Relaxed) < wanted {
@@ -364,11 +371,11 @@ fn whoever_is_killed_the_others_notice_and_the_next_pair_works() {
                 time.hasty.store(true, Ordering::Relaxed);
                 (Instant::now(), at)
             });
-            let outcome = ask(folder, &time, waits, &answers);
+            let (outcome, noticed) = ask(folder, &time, waits, &answers);
             let (killed, at) = killer.join().unwrap();
-            (outcome, killed, at)
+            (outcome, noticed, killed, at)
         });
-        let noticed = time.now().saturating_sub(at);
+        let noticed = noticed.saturating_sub(at);
         time.hasty.store(false, Ordering::Relaxed);
         let said = format!("seed {seed}: {outcome:?} after {:?}", killed.elapsed());
         assert!(answers.load(Ordering::Relaxed) >= wanted, "before the kill, {said}");

@@ -1,4 +1,4 @@
-//! Copies between two NICs made of memory.
+//! Copies between two NICs made of memory, and between two that are modelled and served.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use uvia::{Nic, NicOptions};
 use uvia_cp::{Copied, Receiver, ReceiverOptions, Room, SenderOptions, Source, send};
-use uvia_tests::{Faults, memory_pair_with};
+use uvia_models::faults::Plan;
+use uvia_models::machine::Kind;
+use uvia_models::serve::Doorbells;
+use uvia_tests::{Faults, ServedModels, memory_pair_with};
 use uvia_tools::Failure;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,7 +33,10 @@ impl Copy<'_> {
             let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
             Nic::with_adapter(adapter, domain.clone(), options).unwrap()
         };
-        let (a, b) = (open(a, "a"), open(b, "b"));
+        self.between(open(a, "a"), open(b, "b"))
+    }
+
+    fn between(&self, a: Nic, b: Nic) -> (Result<Copied, Failure>, Result<(), Failure>) {
         let options = ReceiverOptions { max_size: self.max_size, once: true, json: true };
         let receiver = Receiver::new(&b, Room::open(self.room).unwrap(), options).unwrap();
         thread::scope(|scope| {
@@ -120,5 +126,39 @@ fn a_copy_goes_on_where_it_was_cut_off() {
         assert!(fs::read(room.join("x")).unwrap() == data);
         assert_eq!(fs::read_dir(&room).unwrap().count(), 1);
         fs::remove_file(room.join("x")).unwrap();
+    }
+}
+
+#[test]
+fn files_arrive_whole_over_adapters_whose_wires_lose_and_reorder() {
+    let plan = "wire loss 5%\nwire reorder 2%\nwire duplicate 1%\nwire corrupt 1%\n";
+    let data = bytes(3_000_001);
+    for (seed, kinds) in
+        [[Kind::E1000, Kind::Virtio], [Kind::VirtioPacked, Kind::E1000]].into_iter().enumerate()
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, room) = (dir.path().join("file"), dir.path().join("in"));
+        fs::create_dir(&room).unwrap();
+        fs::write(&from, &data).unwrap();
+        let plan = Plan::parse(plan).unwrap();
+        let models = ServedModels::start_with(dir.path(), &kinds, Doorbells::Polled, seed as u64, plan);
+        let open = |n: usize| {
+            let name = Some(["a", "b"][n].to_owned());
+            let options = NicOptions { name, integrity: true, ..NicOptions::default() };
+            Nic::open(&models.names()[n], options).unwrap()
+        };
+        let copy = Copy {
+            from: &from,
+            room: &room,
+            to: "x",
+            force: false,
+            resume: false,
+            max_size: u64::MAX,
+            loss: 0,
+        };
+        let (sent, received) = copy.between(open(0), open(1));
+        received.unwrap();
+        assert_eq!(sent.unwrap().bytes, data.len() as u64);
+        assert!(fs::read(room.join("x")).unwrap() == data, "seed {seed}");
     }
 }

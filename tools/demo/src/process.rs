@@ -273,6 +273,8 @@ mod tests {
         let inner = parse("uvia-demo __child-of 7 echo a b").unwrap();
         assert_eq!((inner.parent, inner.program.to_str(), inner.arguments.len()), (7, Some("echo"), 2));
         // Not our parent: nothing is started.
-        assert!(parse("uvia-demo __child-of 1 true").unwrap().become_it().to_string().contains("parent"));
+        assert!(
+            parse("uvia-demo __child-of 2147483647 true").unwrap().become_it().to_string().contains("parent")
+        );
     }
 }
