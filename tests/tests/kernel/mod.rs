@@ -1,5 +1,7 @@
 //! What the tests of the kernel's drivers share.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 pub mod ethtool;
 pub mod pair;
 
