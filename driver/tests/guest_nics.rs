@@ -505,7 +505,10 @@ fn stray_dma_is_blocked() {
         let stray = unsafe { DmaSegment::unchecked(iova, 1024) };
         assert!(from.nic.transmit(&TxFrame { segments: &[stray], token: 2 }).unwrap());
         from.nic.flush().unwrap();
-        assert!(log.says(&["DMAR", "fault"]), "the IOMMU logged no fault: is it on?");
+        // Of a NIC that another process serves, that process checks the accesses, and the IOMMU sees nothing.
+        if env::var_os("UVIA_NICS_SERVED").is_none() {
+            assert!(log.says(&["DMAR", "fault"]), "the IOMMU logged no fault: is it on?");
+        }
         let mut frames = 0;
         to.nic
             .receive(64, &mut |frame| {

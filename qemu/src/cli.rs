@@ -22,6 +22,7 @@ Examples:
   qemu/run --no-attach -- ip link
   qemu/run --nic model-virtio -- uvia-info --nic 0000:01:00.0       our own model of a NIC, by vfio-user
   qemu/run --nic model-e1000,e1000 --no-attach -- ip link            and beside one of QEMU's, on one wire
+  qemu/run --nic model-e1000 --device-arg --faults --device-arg ./faults -- uvia-perf ...    a bad wire
   qemu/run --carry /usr/bin/strace -- strace -c uvia-info --nic 0000:01:00.0
   qemu/run --guests 2 -- sh -c 'echo \"guest $UVIA_GUEST has $UVIA_NIC_A\"'
 
@@ -83,6 +84,9 @@ struct Cli {
     /// A further word for QEMU's command line; may be repeated
     #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
     qemu_arg: Vec<String>,
+    /// A further word for the command line of uvia-device, which serves models; may be repeated
+    #[arg(long, value_name = "WORD", allow_hyphen_values = true)]
+    device_arg: Vec<String>,
     /// The guest's kernel image, instead of Debian's, which is fetched
     #[arg(long, value_name = "PATH")]
     kernel: Option<PathBuf>,
@@ -143,6 +147,7 @@ fn run(cli: Cli) -> crate::Result<u8> {
         carry: cli.carry,
         load: cli.module,
         qemu_args: cli.qemu_arg,
+        device_args: cli.device_arg,
         cache: cli.cache,
         tools: None,
         keep_log: cli.keep_log,

@@ -49,6 +49,8 @@ pub struct Settings {
     pub load: Vec<String>,
     /// Further words for QEMU's command line.
     pub qemu_args: Vec<String>,
+    /// Further words for that of the process that serves models.
+    pub device_args: Vec<String>,
     /// Where what is fetched is kept; none: `vm` in Cargo's target folder.
     pub cache: Option<PathBuf>,
     /// The folder that holds our tools; none: that of the running program.
@@ -78,6 +80,7 @@ impl Default for Settings {
             carry: Vec::new(),
             load: Vec::new(),
             qemu_args: Vec::new(),
+            device_args: Vec::new(),
             cache: None,
             tools: None,
             keep_log: None,

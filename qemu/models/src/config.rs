@@ -20,6 +20,7 @@ const INTERRUPT_PIN: usize = 0x3d;
 const COMMAND_WRITABLE: u16 = 0x0547;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 const COMMAND_INTX_DISABLE: u16 = 1 << 10;
+const STATUS_INTERRUPT: u16 = 1 << 3;
 const STATUS_CAPABILITIES: u16 = 1 << 4;
 
 /// Capability ids.
@@ -183,6 +184,18 @@ impl Config {
     /// Whether the function may master the bus.
     pub fn bus_master(&self) -> bool {
         self.get16(COMMAND) & COMMAND_BUS_MASTER != 0
+    }
+
+    /// Whether the function asks for an interrupt by its pin, whatever the command register says of it: software
+    /// that shares the line with others, or that masks it here, looks at this.
+    pub fn interrupt(&self) -> bool {
+        self.get16(STATUS) & STATUS_INTERRUPT != 0
+    }
+
+    /// The function asks for an interrupt by its pin, or does no more.
+    pub fn set_interrupt(&mut self, asserted: bool) {
+        let others = self.get16(STATUS) & !STATUS_INTERRUPT;
+        self.put16(STATUS, if asserted { others | STATUS_INTERRUPT } else { others });
     }
 
     /// Whether the pin is held down by the command register.

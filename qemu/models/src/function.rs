@@ -94,8 +94,9 @@ impl Function {
         let was_disabled = self.config.pin_disabled();
         if self.config.write(offset, from).reset {
             self.reset(outside);
-        } else if self.config.pin_disabled() && !was_disabled {
-            outside.bus.intx(false);
+        } else if self.config.pin_disabled() != was_disabled {
+            // What the model has said of the pin meanwhile counts from now on, or no more.
+            outside.bus.intx(self.config.interrupt() && was_disabled);
         }
     }
 
@@ -154,11 +155,13 @@ impl Function {
         outside: &mut Outside<'_>,
         f: impl FnOnce(&mut dyn Model, &mut Context<'_>) -> T,
     ) -> T {
+        let mut interrupt = self.config.interrupt();
         let mut bus = Checked {
             bus: outside.bus,
             log: &mut self.log,
             master: self.config.bus_master(),
             pin: !self.config.pin_disabled(),
+            interrupt: &mut interrupt,
         };
         let mut context = Context {
             bus: &mut bus,
@@ -167,7 +170,9 @@ impl Function {
             config: &self.config,
             now: outside.now,
         };
-        f(&mut *self.model, &mut context)
+        let result = f(&mut *self.model, &mut context);
+        self.config.set_interrupt(interrupt);
+        result
     }
 }
 
@@ -177,6 +182,8 @@ struct Checked<'a> {
     log: &'a mut DmaLog,
     master: bool,
     pin: bool,
+    /// What the model says of the pin.
+    interrupt: &'a mut bool,
 }
 
 impl Bus for Checked<'_> {
@@ -195,6 +202,7 @@ impl Bus for Checked<'_> {
     }
 
     fn intx(&mut self, asserted: bool) {
+        *self.interrupt = asserted;
         self.bus.intx(asserted && self.pin);
     }
 
@@ -211,5 +219,75 @@ impl Bus for Checked<'_> {
 
     fn fence(&mut self) {
         self.bus.fence();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uvia_driver::nic::MacAddress;
+
+    use super::*;
+    use crate::e1000::E1000;
+    use crate::port::Unplugged;
+    use crate::random::Random;
+
+    /// A client that only looks at the pin.
+    #[derive(Default)]
+    struct Pin(bool);
+
+    impl Bus for Pin {
+        fn read(&mut self, _address: u64, _into: &mut [u8]) -> Result<(), DmaFault> {
+            Err(DmaFault::NotMapped)
+        }
+
+        fn write(&mut self, _address: u64, _from: &[u8]) -> Result<(), DmaFault> {
+            Err(DmaFault::NotMapped)
+        }
+
+        fn intx(&mut self, asserted: bool) {
+            self.0 = asserted;
+        }
+
+        fn message(&mut self, _vector: u16) {}
+
+        fn messages_routed(&self) -> bool {
+            false
+        }
+    }
+
+    #[test]
+    fn the_status_register_tells_of_the_pin_also_while_it_is_disabled() {
+        const ICR: u64 = 0xc0;
+        const ICS: u64 = 0xc8;
+        const IMS: u64 = 0xd0;
+        const LINK: [u8; 4] = [4, 0, 0, 0];
+        let model = E1000::new(MacAddress([2, 0, 0, 0, 0, 1])).unwrap();
+        let mut function = Function::new(Box::new(model), Lies::new(&[], Random::new(0)));
+        let mut port = Unplugged;
+        let mut pin = Pin::default();
+        let mut now = Duration::ZERO;
+        let mut act = |pin: &mut Pin, what: &mut dyn FnMut(&mut Outside<'_>)| {
+            now += Duration::from_secs(1);
+            what(&mut Outside { bus: pin, port: &mut port, now });
+        };
+        let command = |function: &mut Function, outside: &mut Outside<'_>, high: u8| {
+            function.config_write(outside, 0x05, &[high]);
+        };
+        let status = |function: &mut Function| {
+            let mut byte = [0];
+            function.config_read(0x06, &mut byte);
+            byte[0] & 1 << 3 != 0
+        };
+        act(&mut pin, &mut |outside| function.write(outside, 0, IMS, &LINK));
+        act(&mut pin, &mut |outside| command(&mut function, outside, 4));
+        act(&mut pin, &mut |outside| function.write(outside, 0, ICS, &LINK));
+        assert!(status(&mut function) && !pin.0);
+        act(&mut pin, &mut |outside| command(&mut function, outside, 0));
+        assert!(status(&mut function) && pin.0, "what was asked for meanwhile");
+        act(&mut pin, &mut |outside| command(&mut function, outside, 4));
+        assert!(!pin.0);
+        act(&mut pin, &mut |outside| function.read(outside, 0, ICR, &mut [0; 4]));
+        act(&mut pin, &mut |outside| command(&mut function, outside, 0));
+        assert!(!status(&mut function) && !pin.0, "the cause is cleared");
     }
 }

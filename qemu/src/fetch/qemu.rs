@@ -32,7 +32,7 @@ fn fill(work: &Path, verbose: bool) -> Result<()> {
         )));
     }
     let apt = Apt::of_its_own(&work.join("apt"), &sources(), REMEDY)?;
-    let steps = Bar::new(&format!("fetching Debian's package lists ({RELEASE})"), 1, verbose);
+    let steps = Bar::new(&format!("fetching lists for a QEMU with vfio-user ({RELEASE})"), 1, verbose);
     apt.update()?;
     drop(steps);
     let bar = Bar::new(&format!("fetching {PACKAGE} and its libraries (some 40 MB)"), 100, verbose);

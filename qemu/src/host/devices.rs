@@ -155,6 +155,7 @@ fn arguments(settings: &Settings, folder: &Path) -> Vec<String> {
             arguments.extend(["--link".into(), link(folder, guest).display().to_string()]);
         }
     }
+    arguments.extend(settings.device_args.iter().cloned());
     arguments
 }
 

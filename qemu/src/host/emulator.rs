@@ -47,9 +47,6 @@ impl Emulator {
             Ok(own) => return Ok(own),
             Err(error) => error,
         };
-        if settings.verbose {
-            eprintln!("uvia-vm: the system's QEMU will not do: {unfit}");
-        }
         fetch::qemu::private(&settings.cache(), settings.verbose)
             .map_err(|error| Error::NoVfioUser { unfit: Box::new(unfit), why: Box::new(error) })
     }

@@ -241,7 +241,13 @@ impl Guest {
     }
 
     /// Sets the guest up: its name, and its NICs (behind these root ports, with these kernel modules).
-    pub(crate) fn configure(&mut self, path: &str, hugepages: u32, nics: &[(String, &str)]) -> Result<()> {
+    pub(crate) fn configure(
+        &mut self,
+        path: &str,
+        hugepages: u32,
+        nics: &[(String, &str)],
+        served: bool,
+    ) -> Result<()> {
         let guest = self.link.guest;
         let mut items = vec![format!("hostname=guest{guest}"), format!("hugepages={hugepages}")];
         items.extend(nics.iter().map(|(port, module)| format!("nic={port},{module}")));
@@ -253,6 +259,10 @@ impl Guest {
             [("PATH", path), ("HOME", "/root"), ("USER", "root"), ("TERM", "dumb"), ("LANG", "C.UTF-8")];
         self.env = fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
         self.env.push(("UVIA_GUEST".into(), guest.to_string()));
+        if served {
+            // The guest's IOMMU checks nothing of what these do: their process does.
+            self.env.push(("UVIA_NICS_SERVED".into(), "1".into()));
+        }
         for (letter, address) in ["A", "B"].iter().zip(&self.nics) {
             self.env.push((format!("UVIA_NIC_{letter}"), address.clone()));
         }

@@ -165,7 +165,8 @@ fn set_up(settings: &Settings, image: &Image, guest: &mut Guest) -> Result<()> {
     let kinds = settings.nics_of(guest.index());
     let nics: Vec<_> =
         kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
-    guest.configure(&image.path, settings.hugepages, &nics)?;
+    let served = kinds.iter().any(|kind| kind.model().is_some());
+    guest.configure(&image.path, settings.hugepages, &nics, served)?;
     for module in &settings.load {
         guest.load(module)?;
     }

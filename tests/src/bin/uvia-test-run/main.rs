@@ -3,6 +3,7 @@
 mod guests;
 mod host;
 mod instructions;
+mod models;
 mod report;
 mod tools;
 mod two_guests;
@@ -47,6 +48,8 @@ enum Part {
     Guests,
     /// The main job, and tools between two guests.
     TwoGuests,
+    /// Our models as NICs of guests: under Linux's drivers, and under ours.
+    ModelsInGuests,
 }
 
 fn main() -> ExitCode {
@@ -63,10 +66,13 @@ fn main() -> ExitCode {
         instructions::run(&mut report);
     }
     if wanted(Part::Guests) {
-        guests::run(&mut report, &options);
+        guests::run(&mut report, &options, guests::EMULATED);
     }
     if wanted(Part::TwoGuests) {
         two_guests::run(&mut report, &options);
+    }
+    if wanted(Part::ModelsInGuests) {
+        models::run(&mut report, &options);
     }
     if report.close() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

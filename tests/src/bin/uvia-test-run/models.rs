@@ -1,0 +1,119 @@
+//! Our models as NICs of guests, by vfio-user and a QEMU that nobody here wrote: under Linux's drivers, and then
+//! under ours, with the tests that QEMU's NICs pass.
+
+use std::time::Duration;
+
+use uvia_vm::{NicKind, Session, Settings};
+
+use crate::guests::Program;
+use crate::report::{Report, Verdict};
+use crate::{Options, guests, tools};
+
+/// Under Linux's drivers: each model with itself, and one with a NIC of QEMU's.
+const KERNEL: &[&[NicKind]] = &[
+    &[NicKind::ModelE1000],
+    &[NicKind::ModelVirtio],
+    &[NicKind::ModelVirtioPacked],
+    &[NicKind::ModelE1000, NicKind::E1000],
+];
+/// Under ours.
+const OURS: &[&[NicKind]] = &[&[NicKind::ModelE1000], &[NicKind::ModelVirtio]];
+
+/// Runs them.
+pub fn run(report: &mut Report, options: &Options) {
+    under_linux(report, options);
+    outages(report, options);
+    guests::run(report, options, OURS);
+    between_guests(report, options);
+}
+
+fn under_linux(report: &mut Report, options: &Options) {
+    let Some(programs) = build(report, "kernel_") else { return };
+    for nics in KERNEL {
+        let label = format!("{} under Linux", guests::label(nics));
+        run_programs(report, options, &label, nics, &programs, Vec::new());
+    }
+}
+
+/// Models whose link comes and goes.
+fn outages(report: &mut Report, options: &Options) {
+    let Some(programs) = build(report, "outage_") else { return };
+    let faults = std::env::temp_dir().join(format!("uvia-outages-{}", std::process::id()));
+    let rules: String = (1..60).map(|n| format!("nic 0 link down at {}s for 6s\n", n * 20)).collect();
+    if let Err(e) = std::fs::write(&faults, rules) {
+        return report.failed("writing a file of faults", &format!("{}: {e}", faults.display()));
+    }
+    for kind in [NicKind::ModelE1000, NicKind::ModelVirtio] {
+        let label = format!("{kind} with outages under Linux");
+        let args = vec!["--faults".to_owned(), faults.display().to_string()];
+        run_programs(report, options, &label, &[kind], &programs, args);
+    }
+    // It is in the system's folder for what is temporary: one that stays there does no harm.
+    let _ = std::fs::remove_file(faults);
+}
+
+fn build(report: &mut Report, start: &str) -> Option<Vec<Program>> {
+    report.heading("building what runs on the kernel's drivers");
+    guests::programs(start).map_err(|e| report.failed("building the tests", &e.to_string())).ok()
+}
+
+fn run_programs(
+    report: &mut Report,
+    options: &Options,
+    label: &str,
+    nics: &[NicKind],
+    programs: &[Program],
+    device_args: Vec<String>,
+) {
+    report.heading(&format!("in a guest: {label}"));
+    let settings = Settings {
+        nics: nics.to_vec(),
+        attach: false,
+        carry: programs.iter().map(|program| program.path.clone()).collect(),
+        keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
+        device_args,
+        ..Settings::default()
+    };
+    let session = match Session::boot(&settings) {
+        Ok(session) => session,
+        Err(e) => return guests::not_booted(report, label, &e),
+    };
+    for program in programs {
+        guests::run_program(report, session.guest(), label, program);
+    }
+    if let Some(why) = session.devices_failure() {
+        report.failed(label, &why.to_string());
+    }
+}
+
+/// The switch joins guests, too.
+fn between_guests(report: &mut Report, options: &Options) {
+    let label = "model-virtio to model-e1000, two guests";
+    report.heading(label);
+    let settings = Settings {
+        guests: 2,
+        nics: vec![NicKind::ModelVirtio, NicKind::ModelE1000],
+        keep_log: options.keep_log.as_ref().map(|dir| dir.join("models-two-guests")),
+        ..Settings::default()
+    };
+    let session = match Session::boot(&settings) {
+        Ok(session) => session,
+        Err(e) => return guests::not_booted(report, label, &e),
+    };
+    report.case("two guests: a copy between models arrives whole", || {
+        let [to, from] = session.guests() else { return Err("there are not two guests".into()) };
+        let listen = "mkdir /tmp/in; exec uvia-cp --listen /tmp/in --once --nic $UVIA_NIC_A --name b";
+        let listener = to.spawn(uvia_vm::Task::new(["sh", "-c", listen]))?;
+        let sent = tools::shell_ok(
+            from,
+            "head -c 3000001 /dev/urandom > /tmp/file; \
+             uvia-cp /tmp/file b:copy --nic $UVIA_NIC_A --name a >&2; sha256sum < /tmp/file",
+        )?;
+        let received = listener.wait(Some(Duration::from_secs(60)))?;
+        let there = tools::shell_ok(to, "sha256sum < /tmp/in/copy")?;
+        if !received.status.success() || sent != there {
+            return Err(format!("{received:?}\n{sent}\n{there}").into());
+        }
+        Ok(Verdict::Passed)
+    });
+}
