@@ -4,7 +4,7 @@ pub mod bench;
 pub mod conformance;
 mod memory_nic;
 mod raw_pair;
-mod sealed;
+pub mod sealed;
 mod vi_pair;
 
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};

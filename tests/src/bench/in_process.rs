@@ -84,6 +84,10 @@ impl Bench for InProcess {
         self.set_lies(end, Lies::new(&[(Lie::Removed, When::At(1))], Random::new(1)));
     }
 
+    fn dropped(&self, end: usize) -> Option<u64> {
+        Some(self.machine.switch().lock().counts(end).dropped)
+    }
+
     fn stray(&self) -> Option<u64> {
         // What is closed must not go on by itself, either.
         self.machine.run(ROUNDS);
