@@ -4,7 +4,7 @@ pub mod bench;
 pub mod conformance;
 mod memory_nic;
 mod raw_pair;
-mod sealed;
+pub mod sealed;
 mod served_models;
 mod vi_pair;
 

@@ -10,6 +10,6 @@ conformance!(virtio: InProcess::new([Virtio, Virtio]));
 conformance!(virtio_packed: InProcess::new([VirtioPacked, VirtioPacked]));
 conformance!(e1000_to_virtio: InProcess::new([E1000, Virtio]));
 
-conformance!(served_e1000: Served::new([E1000, E1000], Polled));
-conformance!(served_virtio: Served::new([Virtio, Virtio], Polled));
+conformance!(served_e1000 by shared memory: Served::new([E1000, E1000], Polled));
+conformance!(served_virtio by shared memory: Served::new([Virtio, Virtio], Polled));
 conformance!(served_e1000_to_virtio_packed: Served::new([E1000, VirtioPacked], Trapped));

@@ -22,8 +22,16 @@ fn step() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![20 => command, 1 => vec(any::<u8>(), 0..40)]
 }
 
+/// For proptest's usual count of 256.
+const CASES: u32 = 2;
+
+fn more_cases() -> ProptestConfig {
+    let usual = ProptestConfig::default();
+    ProptestConfig { cases: usual.cases * CASES, ..usual }
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(more_cases())]
 
     #[test]
     fn servers_and_scripts(first in any::<bool>(), steps in vec(step(), 0..40)) {

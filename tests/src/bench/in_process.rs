@@ -1,7 +1,7 @@
 //! Models in the same process and, but where a test makes threads, in the same thread: what happens depends on the
 //! calls and on the seed only.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use uvia_driver::Result;
 use uvia_driver::nic::{self, NicConfig};
@@ -19,8 +19,8 @@ const ROUNDS: usize = 100;
 /// Two models on a switch, in virtual time.
 pub struct InProcess {
     machine: Arc<Machine>,
-    /// Of the last pair that was opened.
-    domain: Mutex<Option<Arc<ModelDomain>>>,
+    /// Of all pairs that were opened, while anything refers to them.
+    domains: Mutex<Vec<Weak<ModelDomain>>>,
 }
 
 impl InProcess {
@@ -41,7 +41,7 @@ impl InProcess {
         for (n, kind) in kinds.into_iter().enumerate() {
             machine.add(kind, station(n)).expect("there is memory for registers");
         }
-        Self { machine: Arc::new(machine), domain: Mutex::new(None) }
+        Self { machine: Arc::new(machine), domains: Mutex::default() }
     }
 
     /// The models.
@@ -67,7 +67,10 @@ impl Bench for InProcess {
 
     fn open(&self, config: &NicConfig) -> Result<[Opened; 2]> {
         let domain = ModelDomain::new(self.machine.clone());
-        *self.domain.lock().unwrap_or_else(PoisonError::into_inner) = Some(domain.clone());
+        let mut domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
+        domains.retain(|domain| domain.strong_count() > 0);
+        domains.push(Arc::downgrade(&domain));
+        drop(domains);
         let open = |n: usize| -> Result<Opened> {
             let device = domain.open_model(self.machine.nics()[n].name())?;
             Ok(Opened { nic: nic::open(device, config)?, domain: domain.clone() })
@@ -84,6 +87,10 @@ impl Bench for InProcess {
         self.set_lies(end, Lies::new(&[(Lie::Removed, When::At(1))], Random::new(1)));
     }
 
+    fn dropped(&self, end: usize) -> Option<u64> {
+        Some(self.machine.switch().lock().counts(end).dropped)
+    }
+
     fn stray(&self) -> Option<u64> {
         // What is closed must not go on by itself, either.
         self.machine.run(ROUNDS);
@@ -91,7 +98,7 @@ impl Bench for InProcess {
     }
 
     fn mapped(&self) -> Option<usize> {
-        let domain = self.domain.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(domain.as_ref().map_or(0, |domain| domain.mapped()))
+        let domains = self.domains.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(domains.iter().filter_map(Weak::upgrade).map(|domain| domain.mapped()).sum())
     }
 }

@@ -95,6 +95,10 @@ impl Bench for Served {
         server.expect("it is removed once").end();
     }
 
+    fn dropped(&self, end: usize) -> Option<u64> {
+        Some(self.machine.switch().lock().counts(end).dropped)
+    }
+
     fn stray(&self) -> Option<u64> {
         Some(self.machine.nics().iter().map(|nic| nic.with(|function| function.dma_log().blocked())).sum())
     }

@@ -46,6 +46,12 @@ pub trait Bench: Sync {
         unimplemented_by_this_bench("remove devices");
     }
 
+    /// Frames to one of them that were dropped since it was first opened, because its receiver had no room for them,
+    /// where the wire counts them.
+    fn dropped(&self, _end: usize) -> Option<u64> {
+        None
+    }
+
     /// How often a device reached for memory that was not mapped for it, where that is counted.
     fn stray(&self) -> Option<u64> {
         None

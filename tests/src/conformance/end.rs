@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia_driver::Result;
-use uvia_driver::dma::{DmaMemory, DmaSegment, Rights};
+use uvia_driver::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use uvia_driver::nic::{MacAddress, Nic, TxFrame};
 
 use super::frame::{self, PROBE, content};
@@ -20,6 +21,8 @@ pub struct End {
     /// The NIC.
     pub nic: Box<dyn Nic>,
     memory: DmaMemory,
+    /// Where memory for it is mapped.
+    pub domain: Arc<dyn DmaDomain>,
     slot: usize,
     free: Vec<usize>,
     /// Tokens that are out, with the slot of each.
@@ -36,16 +39,25 @@ impl End {
         let properties = opened.nic.properties();
         let slot = properties.max_frame.next_power_of_two();
         let slots = properties.tx_slots + SPARE;
-        let memory = DmaMemory::allocate(opened.domain, slot * slots, Rights::READ)?;
+        let memory = DmaMemory::allocate(opened.domain.clone(), slot * slots, Rights::READ)?;
         let free = (0..slots).rev().collect();
         // Tokens have all of their bits used.
         let next = number << 62 | 0x0123_4567_89ab_0000;
-        Ok(Self { nic: opened.nic, memory, slot, free, out: HashMap::new(), next, peer, probed: None })
+        let (nic, domain) = (opened.nic, opened.domain);
+        Ok(Self { nic, memory, domain, slot, free, out: HashMap::new(), next, peer, probed: None })
     }
 
     /// Its station address.
     pub fn mac(&self) -> MacAddress {
         self.nic.properties().mac
+    }
+
+    /// A frame of `len` bytes that can be sent any number of times: no token is kept account of.
+    pub(super) fn lasting(&mut self, len: usize) -> DmaSegment {
+        let at = self.free.pop().expect("there are more slots than the ring has");
+        let bytes = content(self.mac(), self.peer, self.next, len);
+        self.memory.write_bytes(at * self.slot, &bytes);
+        self.memory.segment(at * self.slot..at * self.slot + len).expect("within a slot")
     }
 
     /// Tokens that are out.

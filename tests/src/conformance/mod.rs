@@ -33,19 +33,31 @@ pub fn run(bench: &dyn Bench, topic: fn(&dyn Bench)) {
 
 /// Makes a test of each topic, in a module of the bench's name.
 ///
-/// `conformance!(name: BENCH)` for a bench that can do everything, `conformance!(name in a guest: BENCH)` for one that
-/// can neither pull a cable nor remove a device, and that is to be found in a guest only.
+/// `conformance!(name: BENCH)` for devices that are code in this process, `conformance!(name by shared memory: BENCH)` for
+/// such whose driver makes no system call where it polls, and `conformance!(name in a guest: BENCH)` for those of which
+/// this is true too, but which can neither lose their cable nor be removed, and are to be found in a guest only.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident: $bench:expr) => {
-        $crate::conformance!(@every $name, (), $bench; $crate::conformance!(@beyond $bench););
+        $crate::conformance! { @every $name () $bench;
+            link::goes_and_comes
+            removal::ends_in_errors_and_harms_nothing
+        }
+    };
+    ($name:ident by shared memory: $bench:expr) => {
+        $crate::conformance! { @every $name () $bench;
+            link::goes_and_comes
+            removal::ends_in_errors_and_harms_nothing
+            polled::makes_no_system_call
+        }
     };
     ($name:ident in a guest: $bench:expr) => {
-        $crate::conformance!(
-            @every $name, (#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]), $bench;
-        );
+        $crate::conformance! {
+            @every $name (#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]) $bench;
+            polled::makes_no_system_call
+        }
     };
-    (@every $name:ident, $mark:tt, $bench:expr; $($more:tt)*) => {
+    (@every $name:ident $mark:tt $bench:expr; $($more:tt)*) => {
         mod $name {
             #[allow(unused_imports, reason = "the bench may need none of them")]
             use super::*;
@@ -70,14 +82,8 @@ macro_rules! conformance {
                 reset::of_the_receiver
                 close::with_frames_in_flight
                 close::opens_and_closes_again_and_again
+                $($more)*
             }
-            $($more)*
-        }
-    };
-    (@beyond $bench:expr) => {
-        $crate::conformance! { @topics () $bench;
-            link::goes_and_comes
-            removal::ends_in_errors_and_harms_nothing
         }
     };
     (@topics $mark:tt $bench:expr; $($topic:ident :: $case:ident)*) => {

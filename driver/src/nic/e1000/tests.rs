@@ -1,7 +1,5 @@
-//! The driver against the modelled chip.
+//! The driver against the modelled chip: what is special to it. What every NIC does is in the conformance suite.
 
-use std::collections::VecDeque;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use super::descriptor::{DD, EOP, RxWord, TxWord, WORD};
@@ -30,13 +28,6 @@ fn fault(outcome: Result<impl std::fmt::Debug>) -> DeviceFault {
         Err(Error::Device { fault, .. }) => fault,
         other => panic!("no device fault but {other:?}"),
     }
-}
-
-fn readable(nic: &dyn Nic) -> bool {
-    let mut poll =
-        libc::pollfd { fd: nic.interrupt().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    // SAFETY: one descriptor in a local, no waiting.
-    unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
 }
 
 #[test]
@@ -84,69 +75,6 @@ fn the_eeprom_is_asked_when_no_address_was_loaded() {
 }
 
 #[test]
-fn every_size_in_any_number_of_parts() {
-    let (device, mut nic, payload) = bring_up(64, 64);
-    for len in 1..=1514 {
-        let parts = 1 + len % 16.min(len);
-        let bytes = put(&mut *nic, &payload, len as u64, len, parts).unwrap();
-        nic.flush().unwrap();
-        let sent = device.with(|chip, _| chip.wire.sent.pop_front()).unwrap();
-        assert!(sent == bytes, "{len} bytes in {parts} parts");
-        assert_eq!(reclaimed(&mut *nic), [len as u64]);
-        deliver(&device, &bytes);
-        assert!(received(&mut *nic, 2) == [bytes], "{len} bytes");
-    }
-    let statistics = nic.statistics();
-    assert_eq!((statistics.tx_frames, statistics.rx_frames), (1514, 1514));
-    assert_eq!((statistics.tx_bytes, statistics.rx_bytes), (1514 * 1515 / 2, 1514 * 1515 / 2));
-}
-
-#[test]
-fn what_cannot_be_sent_is_refused_and_harms_nothing() {
-    let (_device, mut nic, payload) = bring_up(32, 8);
-    let (many, _) = payload.frame(0, 60, 17);
-    let (long, _) = payload.frame(0, 1515, 1);
-    for segments in [&many[..], &long[..], &[]] {
-        let refused = nic.transmit(&TxFrame { segments, token: 1 });
-        assert!(matches!(refused, Err(Error::Argument { .. })), "{refused:?}");
-    }
-    assert!(put(&mut *nic, &payload, 2, 60, 1).is_some());
-    nic.flush().unwrap();
-    assert_eq!(reclaimed(&mut *nic), [2]);
-}
-
-#[test]
-fn many_laps_of_odd_bursts() {
-    for ring in [8, 24, 40] {
-        let (device, mut nic, payload) = bring_up(ring, ring);
-        let mut expected = VecDeque::new();
-        let mut token = 0;
-        for round in 0..2000 {
-            for n in 0..round % 7 {
-                let parts = 1 + (round + n) % 3;
-                let Some(bytes) = put(&mut *nic, &payload, token, 60 + n * 31, parts) else { break };
-                device.with(|chip, _| assert!(chip.wire.sent.is_empty(), "sent before the flush"));
-                expected.push_back((token, bytes));
-                token += 1;
-            }
-            nic.flush().unwrap();
-            for done in reclaimed(&mut *nic) {
-                let (token, bytes) = expected.pop_front().unwrap();
-                assert_eq!(done, token);
-                let sent = device.with(|chip, _| chip.wire.sent.pop_front()).unwrap();
-                assert!(sent == bytes);
-                deliver(&device, &sent);
-            }
-            assert!(expected.is_empty());
-            let frames = received(&mut *nic, 64).len();
-            assert!(frames <= 6);
-        }
-        let statistics = nic.statistics();
-        assert_eq!((statistics.tx_frames, statistics.rx_frames), (token, token));
-    }
-}
-
-#[test]
 fn a_full_ring_says_so_and_still_drains_without_a_flush() {
     let (device, mut nic, payload) = bring_up(16, 8);
     device.with(|chip, _| chip.stalled = true);
@@ -179,28 +107,6 @@ fn a_burst_costs_one_doorbell_and_one_report() {
     }
     assert_eq!(device.with(|chip, _| chip.written(regs::RDT)) - 1, 10);
     assert_eq!(nic.statistics().doorbells, 20);
-}
-
-#[test]
-fn a_flood_is_taken_budget_by_budget() {
-    let (device, mut nic, _) = bring_up(8, 64);
-    for n in 0..1000u32 {
-        device.with(|chip, _| chip.wire.waiting.push_back(n.to_le_bytes().repeat(16)));
-    }
-    device.with(|chip, bus| chip.receive(bus));
-    let mut next = 0u32;
-    loop {
-        let frames = received(&mut *nic, 10);
-        if frames.is_empty() {
-            break;
-        }
-        assert!(frames.len() <= 10);
-        for frame in frames {
-            assert_eq!(frame[..4], next.to_le_bytes());
-            next += 1;
-        }
-    }
-    assert_eq!(next, 1000);
 }
 
 #[test]
@@ -329,26 +235,6 @@ fn a_device_that_is_gone() {
     drop(nic);
     device.with(|chip, _| chip.gone = true);
     assert_eq!(fault(open(device, &NicConfig::default()).map(|_| ())), DeviceFault::Gone);
-}
-
-#[test]
-fn interrupts_only_while_armed() {
-    let (device, mut nic, _) = bring_up(8, 16);
-    deliver(&device, &[0; 60]);
-    assert!(!readable(&*nic));
-    nic.arm(true).unwrap();
-    assert!(!readable(&*nic));
-    deliver(&device, &[0; 60]);
-    assert!(readable(&*nic));
-    nic.arm(false).unwrap();
-    deliver(&device, &[0; 60]);
-    assert!(!readable(&*nic));
-    assert_eq!(received(&mut *nic, 9).len(), 3);
-    // They survive a reset.
-    nic.reset().unwrap();
-    nic.arm(true).unwrap();
-    deliver(&device, &[0; 60]);
-    assert!(readable(&*nic));
 }
 
 #[test]

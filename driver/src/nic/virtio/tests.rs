@@ -1,4 +1,4 @@
-//! The driver against the modelled device.
+//! The driver against the modelled device: what is special to it. What every NIC does is in the conformance suite.
 
 use std::collections::HashMap;
 use std::os::fd::AsRawFd;
@@ -153,38 +153,6 @@ fn a_large_mtu_gets_large_buffers() {
     assert!(refusal(device).contains("an MTU of 67"));
 }
 
-#[test]
-fn every_size_in_any_number_of_parts() {
-    let (function, mut nic, payload) = bring_up(64, 64);
-    for len in 1..=1514 {
-        let parts = 1 + len % 16.min(len);
-        let bytes = put(&mut *nic, &payload, len as u64, len, parts).unwrap();
-        nic.flush().unwrap();
-        let sent = function.with(|device, _| device.wire.sent.pop_front()).unwrap();
-        assert!(sent == bytes, "{len} bytes in {parts} parts");
-        assert_eq!(reclaimed(&mut *nic), [len as u64]);
-        deliver(&function, &bytes);
-        assert!(received(&mut *nic, 2) == [bytes], "{len} bytes");
-    }
-    let statistics = nic.statistics();
-    assert_eq!((statistics.tx_frames, statistics.rx_frames), (1514, 1514));
-    assert_eq!((statistics.tx_bytes, statistics.rx_bytes), (1514 * 1515 / 2, 1514 * 1515 / 2));
-}
-
-#[test]
-fn what_cannot_be_sent_is_refused_and_harms_nothing() {
-    let (_function, mut nic, payload) = bring_up(32, 8);
-    let (many, _) = payload.frame(0, 60, 17);
-    let (long, _) = payload.frame(0, 1515, 1);
-    for segments in [&many[..], &long[..], &[]] {
-        let refused = nic.transmit(&TxFrame { segments, token: 1 });
-        assert!(matches!(refused, Err(Error::Argument { .. })), "{refused:?}");
-    }
-    assert!(put(&mut *nic, &payload, 2, 60, 1).is_some());
-    nic.flush().unwrap();
-    assert_eq!(reclaimed(&mut *nic), [2]);
-}
-
 /// More than 65,536 frames, so that all indices wrap; sent ones done with backwards.
 #[test]
 fn many_laps_of_odd_bursts_out_of_order() {
@@ -272,28 +240,6 @@ fn a_device_that_looks_by_itself_is_not_notified() {
         function.with(|device, bus| device.transmit(bus));
         assert_eq!(reclaimed(&mut *nic).len(), 100);
     }
-}
-
-#[test]
-fn a_flood_is_taken_budget_by_budget_and_a_dry_device_is_notified() {
-    let (function, mut nic, _) = bring_up(8, 64);
-    for n in 0..1000u32 {
-        function.with(|device, _| device.wire.waiting.push_back(n.to_le_bytes().repeat(16)));
-    }
-    function.with(|device, bus| device.receive(bus));
-    let mut next = 0u32;
-    loop {
-        let frames = received(&mut *nic, 10);
-        if frames.is_empty() {
-            break;
-        }
-        assert!(frames.len() <= 10);
-        for frame in frames {
-            assert_eq!(frame[..4], next.to_le_bytes());
-            next += 1;
-        }
-    }
-    assert_eq!(next, 1000);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Runs every test, on the host and in guests, and counts them all: what `tests/run` starts once all is installed.
 
+mod build;
 mod guests;
 mod host;
 mod instructions;
@@ -19,13 +20,21 @@ use report::Report;
 #[derive(Debug, Parser)]
 #[command(after_help = "\
 Examples:
-  tests/run                 all tests, within 40 minutes on two cores without KVM
-  tests/run --long          these and those that take longer
-  tests/run --only guests   those in guests
+  tests/run                     all tests, within 40 minutes on two cores without KVM
+  tests/run --native            all that need no guest: neither QEMU nor root
+  tests/run --native --quick    a sample of these, in less than two minutes after the build
+  tests/run --long              all tests, and those that take longer
+  tests/run --only guests       those in guests
 Exit status: 0 all passed, 1 some failed, 2 usage.")]
 pub struct Options {
-    /// Also what takes longer than the time that all tests together may take.
+    /// Only what needs no guest; QEMU is not installed for it.
+    #[arg(long, conflicts_with = "only")]
+    native: bool,
+    /// Fewer seeds and rounds of each test, no lints, and no examples of the documentation.
     #[arg(long)]
+    quick: bool,
+    /// Also what takes longer than the time that all tests together may take.
+    #[arg(long, conflicts_with = "quick")]
     long: bool,
     /// Only these parts; may be given several times.
     #[arg(long, value_enum)]
@@ -52,27 +61,50 @@ enum Part {
     ModelsInGuests,
 }
 
+impl Options {
+    fn wants(&self, part: Part) -> bool {
+        if self.native {
+            return match part {
+                Part::Lints | Part::Host => true,
+                // Valgrind is not for those who are in a hurry.
+                Part::Instructions => !self.quick,
+                Part::Guests | Part::TwoGuests | Part::ModelsInGuests => false,
+            };
+        }
+        self.only.is_empty() || self.only.contains(&part)
+    }
+}
+
 fn main() -> ExitCode {
     let options = Options::parse();
     let mut report = Report::default();
-    let wanted = |part: Part| options.only.is_empty() || options.only.contains(&part);
-    if wanted(Part::Lints) {
-        host::lints(&mut report);
+    if options.wants(Part::Lints) {
+        if options.quick { host::format(&mut report) } else { host::lints(&mut report) }
     }
-    if wanted(Part::Host) {
-        host::tests(&mut report, options.long);
+    let programs = programs(&mut report, &options);
+    if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Host)) {
+        host::tests(&mut report, programs, &options);
     }
-    if wanted(Part::Instructions) {
+    if options.wants(Part::Instructions) {
         instructions::run(&mut report);
     }
-    if wanted(Part::Guests) {
-        guests::run(&mut report, &options, guests::EMULATED);
+    if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Guests)) {
+        guests::run(&mut report, programs, &options, guests::EMULATED);
     }
-    if wanted(Part::TwoGuests) {
+    if options.wants(Part::TwoGuests) {
         two_guests::run(&mut report, &options);
     }
-    if wanted(Part::ModelsInGuests) {
-        models::run(&mut report, &options);
+    if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::ModelsInGuests)) {
+        models::run(&mut report, programs, &options);
     }
     if report.close() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The test programs, where a part needs them and they can be built.
+fn programs(report: &mut Report, options: &Options) -> Option<Vec<build::Program>> {
+    if ![Part::Host, Part::Guests, Part::ModelsInGuests].into_iter().any(|part| options.wants(part)) {
+        return None;
+    }
+    report.heading("building the test programs");
+    build::programs().map_err(|e| report.failed("building the test programs", &e.to_string())).ok()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use uvia_vm::{NicKind, Session, Settings};
 
-use crate::guests::Program;
+use crate::build::Program;
 use crate::report::{Report, Verdict};
 use crate::{Options, guests, tools};
 
@@ -20,15 +20,15 @@ const KERNEL: &[&[NicKind]] = &[
 const OURS: &[&[NicKind]] = &[&[NicKind::ModelE1000], &[NicKind::ModelVirtio]];
 
 /// Runs them.
-pub fn run(report: &mut Report, options: &Options) {
-    under_linux(report, options);
-    outages(report, options);
-    guests::run(report, options, OURS);
+pub fn run(report: &mut Report, programs: &[Program], options: &Options) {
+    under_linux(report, programs, options);
+    outages(report, programs, options);
+    guests::run(report, programs, options, OURS);
     between_guests(report, options);
 }
 
-fn under_linux(report: &mut Report, options: &Options) {
-    let Some(programs) = build(report, "kernel_") else { return };
+fn under_linux(report: &mut Report, programs: &[Program], options: &Options) {
+    let programs = guests::called(programs, "kernel_");
     for nics in KERNEL {
         let label = format!("{} under Linux", guests::label(nics));
         run_programs(report, options, &label, nics, &programs, Vec::new());
@@ -36,8 +36,8 @@ fn under_linux(report: &mut Report, options: &Options) {
 }
 
 /// Models whose link comes and goes.
-fn outages(report: &mut Report, options: &Options) {
-    let Some(programs) = build(report, "outage_") else { return };
+fn outages(report: &mut Report, programs: &[Program], options: &Options) {
+    let programs = guests::called(programs, "outage_");
     let faults = std::env::temp_dir().join(format!("uvia-outages-{}", std::process::id()));
     let rules: String = (1..60).map(|n| format!("nic 0 link down at {}s for 6s\n", n * 20)).collect();
     if let Err(e) = std::fs::write(&faults, rules) {
@@ -52,20 +52,18 @@ fn outages(report: &mut Report, options: &Options) {
     let _ = std::fs::remove_file(faults);
 }
 
-fn build(report: &mut Report, start: &str) -> Option<Vec<Program>> {
-    report.heading("building what runs on the kernel's drivers");
-    guests::programs(start).map_err(|e| report.failed("building the tests", &e.to_string())).ok()
-}
-
 fn run_programs(
     report: &mut Report,
     options: &Options,
     label: &str,
     nics: &[NicKind],
-    programs: &[Program],
+    programs: &[&Program],
     device_args: Vec<String>,
 ) {
     report.heading(&format!("in a guest: {label}"));
+    if programs.is_empty() {
+        return report.failed(label, "there is no test program for it");
+    }
     let settings = Settings {
         nics: nics.to_vec(),
         attach: false,

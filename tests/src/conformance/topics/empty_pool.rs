@@ -33,7 +33,7 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
     let mut pair = Pair::ready(bench, &config);
     for backwards in [false, true] {
         let (from, to) = if backwards { (&mut pair.b, &mut pair.a) } else { (&mut pair.a, &mut pair.b) };
-        let before = to.nic.statistics();
+        let (before, lost_before) = (to.nic.statistics(), bench.dropped(usize::from(!backwards)));
         let start = Instant::now();
         let mut sent = Vec::new();
         while sent.len() < flood {
@@ -64,6 +64,11 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
         }
         let after = to.nic.statistics();
         let missed = after.rx_missed - before.rx_missed;
+        if let Some((lost, before)) = bench.dropped(usize::from(!backwards)).zip(lost_before) {
+            let lost = lost - before;
+            assert_eq!(arrived as u64 + lost, flood as u64, "frames that neither arrived nor were dropped");
+            assert!(lost > 0 && (missed == 0 || missed == lost), "{missed} of {lost} counted as missed");
+        }
         println!("{arrived} of {flood} arrived, {missed} counted as missed");
         assert!(arrived >= to.nic.properties().rx_slots, "less than there are buffers for: {arrived}");
         assert_eq!(after.rx_frames - before.rx_frames, arrived as u64);

@@ -10,6 +10,7 @@ pub mod gather;
 pub mod interrupts;
 pub mod laps;
 pub mod link;
+pub mod polled;
 pub mod refusals;
 pub mod removal;
 pub mod reset;

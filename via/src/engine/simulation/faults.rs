@@ -167,14 +167,18 @@ fn finish(mut world: World, mut streams: Vec<Stream>, ends: &[(End, End)]) {
     assert_eq!(domain.mapped(), 0, "regions are still registered");
 }
 
-/// Seeds of all parts together; ten times as many with UVIA_LONG=1.
+/// Seeds of all parts together; ten times as many with UVIA_LONG=1, a tenth with UVIA_QUICK=1.
 const SEEDS: u64 = 1_000;
 /// Test functions that they are split over, so that all processors have something to do.
 const PARTS: u64 = 8;
 
 fn part(n: u64) {
-    let long = std::env::var("UVIA_LONG").is_ok_and(|value| value == "1");
-    let seeds = if long { 10 * SEEDS } else { SEEDS };
+    let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
+    let seeds = match (is_set("UVIA_LONG"), is_set("UVIA_QUICK")) {
+        (true, _) => 10 * SEEDS,
+        (_, true) => SEEDS / 10,
+        _ => SEEDS,
+    };
     for seed in (n..seeds).step_by(PARTS as usize) {
         if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
             panic!(
