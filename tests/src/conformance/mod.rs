@@ -2,7 +2,7 @@
 //! unchanged on each device and each way to it.
 //!
 //! A [`Bench`] hands out pairs of NICs on one wire. What is to be seen of a pair is in [`topics`], a file a topic. A
-//! new NIC is one line with [`conformance!`](crate::conformance) in `tests/tests/conformance.rs`, or none where a
+//! new NIC is one line with [`conformance!`](crate::conformance!) in `tests/tests/conformance.rs`, or none where a
 //! guest's environment names it.
 
 mod bench;

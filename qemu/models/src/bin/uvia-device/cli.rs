@@ -54,7 +54,7 @@ pub struct Cli {
     pub link: Option<PathBuf>,
 
     /// Let clients ring by a store into shared memory, which a thread polls: no system calls, some processor time
-    /// (all of one for 200 us after each activity, then naps of 100 us) [default]
+    /// (all of one for 200 us after each activity, then naps of 100 us); the default
     #[arg(long, conflicts_with = "trap")]
     pub poll: bool,
 
