@@ -59,7 +59,8 @@ pub trait DmaDomain: Send + Sync {
     /// As [`Self::map`].
     ///
     /// # Safety
-    /// As for [`Self::map`]; and while this and [`Self::unmap`] run, no system call of others' is writing the memory.
+    /// As for [`Self::map`]; and while this and [`Self::unmap`] run, the kernel has no direct I/O into the memory under
+    /// way: a domain may replace its pages by others of the same contents.
     unsafe fn map_around(
         &self,
         address: *mut u8,

@@ -73,7 +73,9 @@ impl DmaRegion {
     /// An empty or wrapping range, and all that [`DmaDomain::map`] may answer.
     ///
     /// # Safety
-    /// As for [`DmaDomain::map`], until this is dropped.
+    /// As for [`DmaDomain::map`], until this is dropped. While this and the drop run, the kernel has no direct I/O
+    /// (O_DIRECT, registered buffers of io_uring) into the memory under way: its pages may be replaced by others of the
+    /// same contents, see [`DmaDomain::map_around`]. Other threads may go on using it.
     pub unsafe fn register(
         domain: Arc<dyn DmaDomain>,
         address: *mut u8,

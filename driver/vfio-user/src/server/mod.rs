@@ -171,6 +171,12 @@ impl Server {
         }
     }
 
+    /// Whether messages wait that came while a reply of the client's was waited for ([`DmaSpace`] by messages). Who
+    /// sleeps on [`Self::fd`] asks this before, since the socket no longer has them.
+    pub fn is_pending(&self) -> bool {
+        self.space.channel().as_ref().is_some_and(|channel| !channel.parked.is_empty())
+    }
+
     /// Handles what the client has sent, and clients that come and go; waits up to `timeout` when there is nothing.
     /// What a client does wrong is its own matter, and no error here.
     ///
