@@ -23,7 +23,8 @@ pub fn end(status: i32) -> ! {
 }
 
 /// Forks, and runs `setup` and then `work` in the child: `work` under a secure-computing filter by which every system
-/// call but exit is death. (The kernel's strict mode would not do: it forbids reading the time stamp counter too.)
+/// call but the exit of the process is death. It is the thread that is sealed: others, which `setup` started, are not.
+/// (The kernel's strict mode would not do: it forbids reading the time stamp counter too.)
 ///
 /// # Errors
 /// When there is no forking or waiting.

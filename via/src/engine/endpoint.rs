@@ -114,8 +114,9 @@ impl Endpoint {
         }
     }
 
-    /// Whether it is connected, reliably, and nothing is out of the ordinary: no handshake under way, no frame lost or early, no
-    /// message begun, no RDMA read to be answered, no end-to-end check. What is posted or arrives may then take the short way.
+    /// Whether it is connected, reliably, and nothing is out of the ordinary: no handshake under way, no frame lost or
+    /// early, no message begun, no RDMA read to be answered, no end-to-end check. What is posted or arrives may then
+    /// take the short way.
     pub(super) fn is_calm(&self) -> bool {
         self.state == ViState::Connected
             && !self.is_unreliable()

@@ -130,6 +130,17 @@ impl Endpoint {
         out.event(Event::ConnectFailed { vi: self.id, reason });
     }
 
+    /// From idle to pending.
+    fn begin_request(&mut self, core: &mut Core, peer: MacAddress) -> Result<()> {
+        if self.state != ViState::Idle {
+            return Err(Error::State(self.state));
+        }
+        self.begin(core);
+        self.peer = peer;
+        self.state = ViState::ConnectPending;
+        Ok(())
+    }
+
     /// Asks for a connection.
     #[allow(clippy::too_many_arguments)] // The architecture's request has them.
     pub(super) fn request<O: Output + ?Sized>(
@@ -143,12 +154,7 @@ impl Endpoint {
         private_data: &[u8],
         out: &mut O,
     ) -> Result<()> {
-        if self.state != ViState::Idle {
-            return Err(Error::State(self.state));
-        }
-        self.begin(core);
-        self.peer = peer;
-        self.state = ViState::ConnectPending;
+        self.begin_request(core, peer)?;
         let offer = self.offer(core, local, remote, private_data);
         let envelope =
             Envelope { to: peer.0, from: core.config.mac.0, slot: 0, identity: 0, sender: self.identity };
@@ -169,12 +175,7 @@ impl Endpoint {
         life: u64,
         out: &mut O,
     ) -> Result<()> {
-        if self.state != ViState::Idle {
-            return Err(Error::State(self.state));
-        }
-        self.begin(core);
-        self.peer = peer;
-        self.state = ViState::ConnectPending;
+        self.begin_request(core, peer)?;
         let mut handshake = Handshake::new(now, life, self.peer_frame(core, local, remote, 0, 0));
         handshake.meeting = Some((local.to_vec(), remote.to_vec()));
         self.start_handshake(core, now, handshake, out);

@@ -1,7 +1,6 @@
 //! A device for tests: registers, a doorbell page that can be mapped, DMA by command, interrupts.
 
-// Each test file uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code)] // Each test file uses a part of it.
 
 use std::io;
 use std::os::unix::net::UnixStream;
