@@ -1,9 +1,16 @@
 //! A queue whose entries keep their numbers: work queues, and the rings of completion queues.
 
+use std::mem::MaybeUninit;
+
 /// Entries are numbered in the order in which they come, from 0 on, wrapping. It grows only when more are put
 /// in than it was made for.
+///
+/// Every message passes through several of these, so that an entry is nothing but its bytes: which places hold one
+/// follows from the two numbers. The invariants, kept by the few functions here that change them: there are `mask` + 1
+/// places, a power of two; `tail` - `head` (wrapping) is at most that; the places of the numbers from `head` up to
+/// `tail` hold entries, and no others do.
 pub(crate) struct Ring<T> {
-    slots: Box<[Option<T>]>,
+    places: Box<[MaybeUninit<T>]>,
     mask: u32,
     head: u32,
     tail: u32,
@@ -12,15 +19,20 @@ pub(crate) struct Ring<T> {
 impl<T> Ring<T> {
     /// Room for `depth` entries.
     pub(crate) fn new(depth: usize) -> Self {
-        let mut slots = Vec::new();
-        slots.resize_with(depth.max(1).next_power_of_two(), || None);
-        let mask = slots.len() as u32 - 1;
-        Self { slots: slots.into_boxed_slice(), mask, head: 0, tail: 0 }
+        let count = depth.max(1).next_power_of_two();
+        Self { places: Box::new_uninit_slice(count), mask: count as u32 - 1, head: 0, tail: 0 }
     }
 
     #[inline(always)]
-    fn index(&self, number: u32) -> usize {
-        (number & self.mask) as usize
+    fn place(&self, number: u32) -> &MaybeUninit<T> {
+        // SAFETY: there are `mask` + 1 places.
+        unsafe { self.places.get_unchecked((number & self.mask) as usize) }
+    }
+
+    #[inline(always)]
+    fn place_mut(&mut self, number: u32) -> &mut MaybeUninit<T> {
+        // SAFETY: there are `mask` + 1 places.
+        unsafe { self.places.get_unchecked_mut((number & self.mask) as usize) }
     }
 
     /// The number of the entry that comes out next.
@@ -52,19 +64,19 @@ impl<T> Ring<T> {
         if self.tail.wrapping_sub(self.head) > self.mask {
             self.grow();
         }
-        let index = self.index(self.tail);
-        self.tail = self.tail.wrapping_add(1);
-        let slot = &mut self.slots[index];
-        // The place is free: `None` there needs no drop.
-        let before = slot.replace(entry);
-        debug_assert!(before.is_none());
-        std::mem::forget(before);
-        slot.as_mut().expect("was just put there")
+        let number = self.tail;
+        self.tail = number.wrapping_add(1);
+        // There was no entry in this place: nothing is lost.
+        self.place_mut(number).write(entry)
     }
 
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<&T> {
-        self.slots[self.index(self.head)].as_ref()
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: the place of `head` holds an entry, since `tail` is another number.
+        Some(unsafe { self.place(self.head).assume_init_ref() })
     }
 
     #[inline(always)]
@@ -75,15 +87,7 @@ impl<T> Ring<T> {
     /// The entry that comes out next, to look at and then perhaps to take.
     #[inline(always)]
     pub(crate) fn front_slot(&mut self) -> Option<Front<'_, T>> {
-        if self.is_empty() {
-            return None;
-        }
-        let index = self.index(self.head);
-        let slot = &mut self.slots[index];
-        if slot.is_none() {
-            return None;
-        }
-        Some(Front { head: &mut self.head, slot })
+        if self.is_empty() { None } else { Some(Front(self)) }
     }
 
     #[inline(always)]
@@ -93,7 +97,11 @@ impl<T> Ring<T> {
 
     #[inline(always)]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
-        if self.holds(number) { self.slots[self.index(number)].as_ref() } else { None }
+        if !self.holds(number) {
+            return None;
+        }
+        // SAFETY: its place holds an entry.
+        Some(unsafe { self.place(number).assume_init_ref() })
     }
 
     #[inline(always)]
@@ -101,13 +109,14 @@ impl<T> Ring<T> {
         if !self.holds(number) {
             return None;
         }
-        let index = self.index(number);
-        self.slots[index].as_mut()
+        // SAFETY: its place holds an entry.
+        Some(unsafe { self.place_mut(number).assume_init_mut() })
     }
 
     #[cold]
+    #[inline(never)]
     fn grow(&mut self) {
-        let mut larger = Self::new(self.slots.len() * 2);
+        let mut larger = Self::new(self.places.len() * 2);
         larger.head = self.head;
         larger.tail = self.head;
         while let Some(entry) = self.pop() {
@@ -117,23 +126,28 @@ impl<T> Ring<T> {
     }
 }
 
-/// The entry that comes out next.
-pub(crate) struct Front<'a, T> {
-    head: &'a mut u32,
-    /// Never `None`.
-    slot: &'a mut Option<T>,
+impl<T> Drop for Ring<T> {
+    fn drop(&mut self) {
+        while self.pop().is_some() {}
+    }
 }
+
+/// The entry that comes out next, of a ring that has one.
+pub(crate) struct Front<'a, T>(&'a mut Ring<T>);
 
 impl<T> Front<'_, T> {
     #[inline(always)]
     pub(crate) fn get(&self) -> &T {
-        self.slot.as_ref().expect("was seen to be there")
+        // SAFETY: the ring was not empty when this was made, and is borrowed since.
+        unsafe { self.0.place(self.0.head).assume_init_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn take(self) -> T {
-        *self.head = self.head.wrapping_add(1);
-        self.slot.take().expect("was seen to be there")
+        let number = self.0.head;
+        self.0.head = number.wrapping_add(1);
+        // SAFETY: as for `get`; its number has just left the ring, so that it is not read again.
+        unsafe { self.0.place(number).assume_init_read() }
     }
 }
 
@@ -158,5 +172,22 @@ mod tests {
             assert_eq!(ring.pop(), Some(n));
         }
         assert!(ring.is_empty() && ring.pop().is_none() && ring.front().is_none());
+    }
+
+    #[test]
+    fn each_entry_is_dropped_once() {
+        let entry = std::rc::Rc::new(());
+        let mut ring = Ring::new(2);
+        for _ in 0..3 {
+            ring.push(entry.clone());
+        }
+        drop(ring.pop());
+        let taken = ring.front_slot().unwrap().take();
+        assert_eq!(std::rc::Rc::strong_count(&entry), 3);
+        for _ in 0..4 {
+            ring.push(taken.clone());
+        }
+        drop((ring, taken));
+        assert_eq!(std::rc::Rc::strong_count(&entry), 1);
     }
 }
