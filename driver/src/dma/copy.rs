@@ -58,7 +58,7 @@ impl Target for Anywhere {
 #[inline(always)]
 unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
-    while len - done >= 64 {
+    while len - done >= 128 {
         // Twice four words: eight at a time would take more registers than there are to spare.
         // SAFETY: these 64 bytes lie within both ranges, as the rest below does.
         unsafe {
@@ -66,12 +66,16 @@ unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
             step::<T, 4>(from, to, &mut done);
         }
     }
-    if done == len {
-        return;
-    }
-    // What is left is below 64 bytes, and its binary digits say how it is made up: no loop, few branches.
+    // What is left is below 128 bytes, and its binary digits say how it is made up: no loop, few branches.
     // SAFETY: the digits that are set add up to what is left.
     unsafe {
+        if len & 64 != 0 {
+            step::<T, 4>(from, to, &mut done);
+            step::<T, 4>(from, to, &mut done);
+        }
+        if len & 63 == 0 {
+            return;
+        }
         if len & 32 != 0 {
             step::<T, 4>(from, to, &mut done);
         }

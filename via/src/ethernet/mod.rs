@@ -98,7 +98,7 @@ impl Ethernet {
         call: impl FnOnce(&mut Engine, Time, &mut Out<'_>) -> T,
     ) -> Result<T> {
         let now = self.now();
-        let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
         let answer = call(&mut self.engine, now, &mut out);
         self.settle()?;
         Ok(answer)
@@ -107,20 +107,22 @@ impl Ethernet {
     /// Tells the adapter of what was put into its ring, and the caller of what it met there.
     #[inline(always)]
     fn settle(&mut self) -> Result<()> {
+        if self.port.due.intersects(Due::FLUSH | Due::FAULT) { self.settle_due() } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn settle_due(&mut self) -> Result<()> {
         let due = self.port.due;
         self.port.due = due & !(Due::FLUSH | Due::FAULT);
         if due.contains(Due::FAULT) {
             return self.port.take_fault();
         }
-        if due.contains(Due::FLUSH) {
-            self.adapter.flush()?;
-        }
-        Ok(())
+        Ok(self.adapter.flush()?)
     }
 
     #[cold]
     fn poll_engine(&mut self, now: Time, sinks: &mut Sinks) {
-        let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
         self.engine.poll(now, &mut out);
     }
 
@@ -157,7 +159,7 @@ impl Ethernet {
         let port = &mut self.port;
         self.adapter.reclaim(&mut |slot| {
             if let Some(token) = port.transmitter.reclaimed(slot) {
-                transmitted(engine, token, &mut Out { adapter: None, port, sinks });
+                transmitted(engine, token, &mut Receiving { port, sinks });
             }
         })?;
         Ok(())
@@ -211,14 +213,61 @@ impl Port {
     fn take_fault(&mut self) -> Result<()> {
         self.fault.take().map_or(Ok(()), Err)
     }
+
+    /// Passes news on.
+    fn tell(&mut self, event: engine::Event, sinks: &mut Sinks) {
+        let event = match event {
+            // Listeners ask for the next request themselves.
+            engine::Event::Request { .. } => return,
+            engine::Event::Connected { vi, attributes, private_data } => {
+                let Some((address, _)) = self.asked.remove(&vi) else { return };
+                Event::Connected(vi, peer(address, attributes, private_data))
+            }
+            engine::Event::ConnectFailed { vi, reason } => {
+                let Some((address, timeout)) = self.asked.remove(&vi) else { return };
+                Event::ConnectFailed(vi, failure(reason, &address, timeout))
+            }
+            engine::Event::Broken { vi, loss } => Event::Broken(vi, loss),
+            engine::Event::Resolved { name, mac } => Event::Resolved(name, mac),
+            engine::Event::Unresolved { name } => Event::Unresolved(name),
+        };
+        sinks.event(event);
+    }
 }
 
-/// The engine's way out. While frames are being received there is no adapter: it is busy with that, the engine is told
-/// that there is no room, and sends when it is polled at the end of the burst.
+/// The engine's way out.
 struct Out<'a> {
-    adapter: Option<&'a mut dyn Nic>,
+    adapter: &'a mut dyn Nic,
     port: &'a mut Port,
     sinks: &'a mut Sinks,
+}
+
+/// Its way out while the adapter is busy with frames that are received: the engine is told that there is no room, and
+/// sends when it is polled at the end of the burst.
+struct Receiving<'a> {
+    port: &'a mut Port,
+    sinks: &'a mut Sinks,
+}
+
+impl engine::Output for Receiving<'_> {
+    #[inline]
+    fn transmit(&mut self, _: &[u8], _: &[engine::PayloadPart<'_>], _: engine::FrameToken) -> engine::Sent {
+        engine::Sent::Full
+    }
+
+    fn manage(&mut self, frame: &[u8]) -> engine::Sent {
+        self.port.due |= Due::ANSWERS;
+        self.port.answers.keep(frame)
+    }
+
+    #[inline(always)]
+    fn complete(&mut self, completion: Completion) {
+        self.sinks.complete(completion);
+    }
+
+    fn event(&mut self, event: engine::Event) {
+        self.port.tell(event, self.sinks);
+    }
 }
 
 impl engine::Output for Out<'_> {
@@ -229,11 +278,10 @@ impl engine::Output for Out<'_> {
         payload: &[engine::PayloadPart<'_>],
         token: engine::FrameToken,
     ) -> engine::Sent {
-        let Some(adapter) = &mut self.adapter else { return engine::Sent::Full };
         if self.port.due.contains(Due::FAULT) {
             return engine::Sent::Full;
         }
-        match self.port.transmitter.transmit(&mut **adapter, header, payload, token) {
+        match self.port.transmitter.transmit(self.adapter, header, payload, token) {
             Ok(sent) => {
                 self.port.due |= Due::FLUSH;
                 sent
@@ -249,26 +297,20 @@ impl engine::Output for Out<'_> {
         segment: &Segment,
         token: engine::FrameToken,
     ) -> engine::Sent {
-        let short = Transmitter::is_short(segment) && !self.port.due.contains(Due::FAULT);
-        match &mut self.adapter {
-            Some(adapter) if short => {
-                self.port.due |= Due::FLUSH;
-                match self.port.transmitter.transmit_short(&mut **adapter, header, segment) {
-                    Ok(sent) => sent,
-                    Err(e) => self.port.fails(e),
-                }
-            }
-            _ => self.transmit(&wire::bytes(header), &[engine::PayloadPart::whole(segment)], token),
+        if !Transmitter::is_short(segment) || self.port.due.contains(Due::FAULT) {
+            return self.transmit(&wire::bytes(header), &[engine::PayloadPart::whole(segment)], token);
         }
-    }
-
-    fn manage(&mut self, frame: &[u8]) -> engine::Sent {
-        match &self.adapter {
-            Some(_) => self.transmit(frame, &[], engine::FrameToken::NO_MEMORY),
-            None => {
-                self.port.due |= Due::ANSWERS;
-                self.port.answers.keep(frame)
-            }
+        // It is the only frame of a post: the adapter is told at once.
+        match self.port.transmitter.transmit_short(self.adapter, header, segment) {
+            Ok(engine::Sent::Copied) => match self.adapter.flush() {
+                Ok(()) => engine::Sent::Copied,
+                Err(e) => {
+                    self.port.fails(e.into());
+                    engine::Sent::Copied
+                }
+            },
+            Ok(sent) => sent,
+            Err(e) => self.port.fails(e),
         }
     }
 
@@ -278,28 +320,13 @@ impl engine::Output for Out<'_> {
     }
 
     fn event(&mut self, event: engine::Event) {
-        let event = match event {
-            // Listeners ask for the next request themselves.
-            engine::Event::Request { .. } => return,
-            engine::Event::Connected { vi, attributes, private_data } => {
-                let Some((address, _)) = self.port.asked.remove(&vi) else { return };
-                Event::Connected(vi, peer(address, attributes, private_data))
-            }
-            engine::Event::ConnectFailed { vi, reason } => {
-                let Some((address, timeout)) = self.port.asked.remove(&vi) else { return };
-                Event::ConnectFailed(vi, failure(reason, &address, timeout))
-            }
-            engine::Event::Broken { vi, loss } => Event::Broken(vi, loss),
-            engine::Event::Resolved { name, mac } => Event::Resolved(name, mac),
-            engine::Event::Unresolved { name } => Event::Unresolved(name),
-        };
-        self.sinks.event(event);
+        self.port.tell(event, self.sinks);
     }
 }
 
 /// Apart, so that frames of copied bytes are taken back in a few instructions.
 #[inline(never)]
-fn transmitted(engine: &mut Engine, token: engine::FrameToken, out: &mut Out<'_>) {
+fn transmitted(engine: &mut Engine, token: engine::FrameToken, out: &mut Receiving<'_>) {
     engine.transmitted(token, out);
 }
 
@@ -338,7 +365,7 @@ impl Provider for Ethernet {
     fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
         let now = self.now();
         let engine = &mut self.engine;
-        let mut out = Out { adapter: None, port: &mut self.port, sinks };
+        let mut out = Receiving { port: &mut self.port, sinks };
         let received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
         if self.port.transmitter.wants_reclaim() {
             self.reclaim(sinks)?;
@@ -408,14 +435,14 @@ impl Provider for Ethernet {
     fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> Result<()> {
         // As `with`, but a closure would not be inlined.
         let now = self.now();
-        let mut out = Out { adapter: Some(&mut *self.adapter), port: &mut self.port, sinks };
+        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
         self.engine.post_send(now, vi, descriptor, &mut out);
         self.settle()
     }
 
     #[inline(always)]
     fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) {
-        let mut out = Out { adapter: None, port: &mut self.port, sinks };
+        let mut out = Receiving { port: &mut self.port, sinks };
         self.engine.post_receive(vi, descriptor, &mut out);
     }
 
