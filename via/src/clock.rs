@@ -36,7 +36,7 @@ impl Clock {
     }
 
     /// Nanoseconds since some moment.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn now(&self) -> u64 {
         match &self.0 {
             Kind::Counter(counter) => counter.nanoseconds(),

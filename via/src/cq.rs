@@ -19,14 +19,12 @@ pub struct CompletionQueue(Arc<Ring>);
 pub struct Completions {
     /// Boxed, so that it is handed to the NIC and back by its address.
     pub(crate) ring: Box<crate::ring::Ring<Completion>>,
-    capacity: usize,
 }
 
 impl Completions {
-    /// Room for `capacity` completions, at least one.
+    /// Room for `capacity` completions at least, rounded up to a power of two.
     pub fn with_capacity(capacity: usize) -> Self {
-        let capacity = capacity.max(1);
-        Self { ring: Box::new(crate::ring::Ring::new(capacity)), capacity }
+        Self { ring: Box::new(crate::ring::Ring::new(capacity)) }
     }
 
     /// The oldest of them.
@@ -45,12 +43,6 @@ impl Completions {
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.ring.is_empty()
-    }
-
-    /// How many more fit.
-    #[inline]
-    pub(crate) fn room(&self) -> usize {
-        self.capacity - self.ring.len()
     }
 }
 

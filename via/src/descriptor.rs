@@ -159,6 +159,15 @@ impl Descriptor {
         Box::new(Self { operation: Operation::RdmaRead(from), segments, ..Self::default() })
     }
 
+    /// Whether it is a message and nothing else: one segment, no immediate data, no fence.
+    #[inline(always)]
+    pub(crate) fn is_plain_send(&self) -> bool {
+        self.segments.len() == 1
+            && self.operation == Operation::Send
+            && self.immediate.is_none()
+            && !self.fence
+    }
+
     /// What became of it.
     pub fn status(&self) -> Status {
         self.status

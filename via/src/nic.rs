@@ -1,7 +1,7 @@
 //! The NIC object: what programs open, and where the locks are.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -99,10 +99,8 @@ pub(crate) struct Shared {
     /// on the data path leaves its work in `posts` and goes on.
     core: Turn<Core>,
     /// Descriptors posted while somebody else held `core`.
+    /// After a push word is left with `core`, before a drain it is taken; a push that the drain misses leaves it again.
     posts: ArrayQueue<(ViId, WorkQueue, Box<Descriptor>)>,
-    /// Whether there may be some: a cheaper look than into the queue. Set after a push, taken before a drain; a push
-    /// that the drain misses sets it again.
-    posted: AtomicBool,
     properties: NicProperties,
     id: u32,
     name: String,
@@ -135,22 +133,38 @@ impl Core {
     /// Takes what waits in a ring, as far as `into` has room.
     #[inline(never)]
     fn reap_waiting(&mut self, ring: &Ring, into: &mut Completions) {
-        while into.room() != 0
+        while into.ring.has_room()
             && let Some(completion) = self.reap(ring)
         {
             into.ring.push(completion);
         }
     }
 
-    #[inline(always)]
-    fn post(&mut self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) -> Result<()> {
+    /// A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is next polled.
+    #[inline(never)]
+    fn post(&mut self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         match queue {
-            WorkQueue::Send => self.provider.post_send(vi, descriptor, &mut self.sinks),
-            WorkQueue::Receive => {
-                self.provider.post_receive(vi, descriptor, &mut self.sinks);
-                Ok(())
+            WorkQueue::Send => {
+                if let Err(e) = self.provider.post_send(vi, descriptor, &mut self.sinks) {
+                    fault_at_post(&e);
+                }
             }
+            WorkQueue::Receive => self.provider.post_receive(vi, descriptor, &mut self.sinks),
         }
+    }
+
+    #[cold]
+    fn fault_at_post(&mut self) {
+        if let Err(e) = self.provider.take_fault() {
+            fault_at_post(&e);
+        }
+    }
+
+    /// Drives the provider for one burst.
+    #[inline(always)]
+    fn progress(&mut self) -> Result<usize> {
+        self.turns = self.turns.wrapping_add(1);
+        self.provider.progress(&mut self.sinks)
     }
 }
 
@@ -201,7 +215,6 @@ impl Nic {
                 provider: AnyProvider::Ethernet(Box::new(provider)),
             }),
             posts: ArrayQueue::new(POSTS),
-            posted: AtomicBool::new(false),
             properties,
             id,
             name,
@@ -446,9 +459,32 @@ impl Shared {
         self.core.wait()
     }
 
+    /// The provider, if nobody has it or waits for it; with what was posted meanwhile posted.
     #[inline(always)]
     fn try_core(&self) -> Option<Guard<'_, Core>> {
-        self.core.try_take()
+        match self.core.try_take() {
+            Some(core) => Some(core),
+            None => self.try_core_again(),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn try_core_again(&self) -> Option<Guard<'_, Core>> {
+        let (mut core, word) = self.core.try_take_word()?;
+        if word {
+            self.drain_posts(&mut core);
+        }
+        Some(core)
+    }
+
+    /// As [`Shared::try_core`], waiting for it.
+    fn ready_core(&self) -> Guard<'_, Core> {
+        let mut core = self.core();
+        if self.core.take_word() {
+            self.drain_posts(&mut core);
+        }
+        core
     }
 
     pub(crate) fn properties(&self) -> &NicProperties {
@@ -458,7 +494,7 @@ impl Shared {
     /// Drives the provider for one burst, unless somebody else is doing so.
     pub(crate) fn progress(&self) -> Result<usize> {
         match self.try_core() {
-            Some(mut core) => self.progress_with(&mut core),
+            Some(mut core) => core.progress(),
             None => Ok(0),
         }
     }
@@ -470,71 +506,67 @@ impl Shared {
 
     /// Drives it for the program: this is not counted as the program's doing.
     pub(crate) fn drive(&self) -> Result<usize> {
-        let mut core = self.core();
+        let mut core = self.ready_core();
         let turns = core.turns;
-        let outcome = self.progress_with(&mut core);
+        let outcome = core.progress();
         core.turns = turns;
         outcome
     }
 
-    #[inline(always)]
-    fn progress_with(&self, core: &mut Core) -> Result<usize> {
-        core.turns = core.turns.wrapping_add(1);
-        self.drain_posts(core)?;
-        core.provider.progress(&mut core.sinks)
-    }
-
     /// Gives the provider what was posted while somebody else held it, in order.
-    #[inline]
-    fn drain_posts(&self, core: &mut Core) -> Result<()> {
-        // Relaxed: the queue's own synchronisation carries the descriptors; a flag seen late only delays them to the
-        // next look.
-        if self.posted.load(Ordering::Relaxed) { self.drain_waiting_posts(core) } else { Ok(()) }
-    }
-
     #[cold]
-    fn drain_waiting_posts(&self, core: &mut Core) -> Result<()> {
-        // Acquire: pairs with the Release of the push; all that was pushed before the flag is seen in the queue.
-        self.posted.swap(false, Ordering::Acquire);
+    fn drain_posts(&self, core: &mut Core) {
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
-            if let Err(e) = core.post(vi, queue, descriptor) {
-                // There may be more, which the next look has to find.
-                self.posted.store(true, Ordering::Relaxed);
-                return Err(e);
-            }
+            core.post(vi, queue, descriptor);
         }
-        Ok(())
     }
 
-    /// Posts a descriptor that was checked and counted to a queue, which the caller names by a constant.
-    #[inline(always)]
+    /// Posts a descriptor that was checked and counted.
     pub(crate) fn post(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         match self.try_core() {
-            Some(mut core) => self.post_with(&mut core, vi, queue, descriptor),
+            Some(mut core) => core.post(vi, queue, descriptor),
             None => self.post_later(vi, queue, descriptor),
         }
     }
 
-    /// Leaves a descriptor for whoever holds the engine.
-    #[cold]
-    fn post_later(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
-        match self.posts.push((vi, queue, descriptor)) {
-            // Release: pairs with the Acquire of the drain.
-            Ok(()) => self.posted.store(true, Ordering::Release),
-            // Thousands of posts wait: now waiting for the engine is all that is left.
-            Err((_, _, descriptor)) => self.post_with(&mut self.core(), vi, queue, descriptor),
+    /// As [`Shared::post`] for a send of one segment and nothing else.
+    #[inline(always)]
+    pub(crate) fn post_plain_send(&self, vi: ViId, descriptor: Box<Descriptor>) {
+        let Some(mut core) = self.core.try_take() else {
+            return self.post_again(vi, WorkQueue::Send, descriptor);
+        };
+        let core = &mut *core;
+        if !core.provider.post_plain_send(vi, descriptor, &mut core.sinks) {
+            core.fault_at_post();
         }
     }
 
+    /// As [`Shared::post`] for a receive. Nothing is called on the usual way, so that nothing has to be saved for it.
     #[inline(always)]
-    fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
-        // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is next
-        // polled.
-        if let Err(e) = self.drain_posts(core) {
-            fault_at_post(&e);
+    pub(crate) fn post_receive(&self, vi: ViId, descriptor: Box<Descriptor>) {
+        let Some(mut core) = self.core.try_take() else {
+            return self.post_again(vi, WorkQueue::Receive, descriptor);
+        };
+        if let Err(descriptor) = core.provider.keep_receive(vi, descriptor) {
+            post_unusual(core, vi, descriptor);
         }
-        if let Err(e) = core.post(vi, queue, descriptor) {
-            fault_at_post(&e);
+    }
+
+    /// As [`Shared::post`], for those who have tried already.
+    #[cold]
+    #[inline(never)]
+    fn post_again(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+        self.post(vi, queue, descriptor);
+    }
+
+    /// Leaves a descriptor for whoever holds the engine.
+    #[cold]
+    #[inline(never)]
+    fn post_later(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+        match self.posts.push((vi, queue, descriptor)) {
+            Ok(()) => self.core.leave_word(),
+            // Thousands of posts wait: now waiting for the engine is all that is left.
+            Err((_, _, descriptor)) => self.ready_core().post(vi, queue, descriptor),
         }
     }
 
@@ -543,14 +575,14 @@ impl Shared {
     pub(crate) fn reap(&self, ring: &Ring, patient: bool) -> Result<Option<Completion>> {
         let mut core = match self.try_core() {
             Some(core) => core,
-            None if patient => self.core(),
+            None if patient => self.ready_core(),
             None => return Ok(None),
         };
         let core = &mut *core;
         if let Some(completion) = core.reap(ring) {
             return Ok(Some(completion));
         }
-        self.progress_with(core)?;
+        core.progress()?;
         Ok(core.reap(ring))
     }
 
@@ -561,7 +593,7 @@ impl Shared {
         let before = into.len();
         if core.sinks.rings.is_empty(ring.key()) {
             core.sinks.hand_over(ring.key(), into);
-            let outcome = self.progress_with(core);
+            let outcome = core.progress();
             core.sinks.hand_back(into);
             outcome?;
         } else {
@@ -572,11 +604,11 @@ impl Shared {
 
     /// Destroys an interface. What is reaped of it from now on is not counted back.
     pub(crate) fn destroy_vi(&self, vi: ViId) {
-        let mut core = self.core();
+        let mut core = self.ready_core();
         let core = &mut *core;
-        let outcome = self
-            .drain_posts(core)
-            .and_then(|()| core.provider.disconnect(vi, &mut core.sinks))
+        let outcome = core
+            .provider
+            .disconnect(vi, &mut core.sinks)
             .and_then(|()| core.provider.destroy_vi(vi, &mut core.sinks));
         if let Err(e) = outcome {
             tracing::warn!(?vi, "destroying a virtual interface: {e}");
@@ -609,6 +641,13 @@ fn system_host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
+}
+
+/// A receive that is not simply kept.
+#[cold]
+#[inline(never)]
+fn post_unusual(mut core: Guard<'_, Core>, vi: ViId, descriptor: Box<Descriptor>) {
+    core.post(vi, WorkQueue::Receive, descriptor);
 }
 
 #[cold]

@@ -106,22 +106,37 @@ impl AnyProvider {
         }
     }
 
+    /// As [`Provider::post_send`], for a send of one segment without immediate data or fence. False when the adapter has
+    /// a fault, which [`AnyProvider::take_fault`] tells.
     #[inline(always)]
-    pub(crate) fn post_send(
+    pub(crate) fn post_plain_send(
         &mut self,
         vi: ViId,
         descriptor: Box<Descriptor>,
         sink: &mut Sinks,
-    ) -> Result<()> {
+    ) -> bool {
         match self {
-            Self::Ethernet(provider) => provider.post_send(vi, descriptor, sink),
+            Self::Ethernet(provider) => provider.post_plain_send(vi, descriptor, sink),
         }
     }
 
-    #[inline(always)]
-    pub(crate) fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sink: &mut Sinks) {
+    /// The fault that a post has met.
+    #[cold]
+    pub(crate) fn take_fault(&mut self) -> Result<()> {
         match self {
-            Self::Ethernet(provider) => provider.post_receive(vi, descriptor, sink),
+            Self::Ethernet(provider) => provider.take_fault(),
+        }
+    }
+
+    /// As [`Provider::post_receive`], where that is but to keep it; gives it back else.
+    #[inline(always)]
+    pub(crate) fn keep_receive(
+        &mut self,
+        vi: ViId,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), Box<Descriptor>> {
+        match self {
+            Self::Ethernet(provider) => provider.keep_receive(vi, descriptor),
         }
     }
 }

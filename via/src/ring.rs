@@ -58,10 +58,16 @@ impl<T> Ring<T> {
         self.tail.wrapping_sub(self.head) as usize
     }
 
+    /// Whether one more goes in without growth.
+    #[inline(always)]
+    pub(crate) fn has_room(&self) -> bool {
+        self.tail.wrapping_sub(self.head) <= self.mask
+    }
+
     /// Puts an entry in; it can be changed there.
     #[inline(always)]
     pub(crate) fn push(&mut self, entry: T) -> &mut T {
-        if self.tail.wrapping_sub(self.head) > self.mask {
+        if !self.has_room() {
             self.grow();
         }
         let number = self.tail;

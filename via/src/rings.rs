@@ -11,6 +11,8 @@ pub(crate) struct RingKey(u32);
 impl RingKey {
     /// Of no ring.
     pub(crate) const NONE: Self = Self(u32::MAX);
+    /// Of nobody who waits: no work queue has this one.
+    pub(crate) const NOBODY: Self = Self(u32::MAX - 1);
 }
 
 /// None in a place that is free.

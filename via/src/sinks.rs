@@ -20,8 +20,6 @@ pub(crate) struct Sinks {
     /// The ring that somebody waits at: while it is empty, what would come into it is handed over at once.
     handed_from: RingKey,
     handed: Box<Ring<Completion>>,
-    /// How many more may be handed over.
-    room: usize,
     names: HashMap<String, Option<MacAddress>>,
 }
 
@@ -49,9 +47,8 @@ impl Sinks {
             routes: vec![nowhere; slots].into(),
             vis: (0..slots).map(|_| None).collect(),
             rings: Rings::default(),
-            handed_from: RingKey::NONE,
+            handed_from: RingKey::NOBODY,
             handed: Box::new(Ring::new(1)),
-            room: 0,
             names: HashMap::new(),
         }
     }
@@ -125,23 +122,21 @@ impl Sinks {
     /// Takes a descriptor that is done with; each posted one comes here exactly once.
     #[inline(always)]
     pub(crate) fn complete(&mut self, completion: Completion) {
-        let vi = completion.vi;
-        match self.routes.get(vi.slot()) {
-            Some(route) if route.id == vi => {
-                let ring = match completion.queue {
-                    WorkQueue::Send => route.send,
-                    WorkQueue::Receive => route.receive,
-                };
-                match &route.credits {
-                    Some(credits) if ring == self.handed_from && self.room != 0 => {
-                        self.room -= 1;
-                        credits.give(completion.queue);
-                        self.handed.push(completion);
-                    }
-                    _ => self.rings.push(ring, completion),
-                }
+        // Whoever completes has the interface still, so that the slot was not given to another one.
+        let Some(route) = self.routes.get(completion.vi.slot()) else { return unknown(completion.vi) };
+        debug_assert!(route.id == completion.vi);
+        let ring = match completion.queue {
+            WorkQueue::Send => route.send,
+            WorkQueue::Receive => route.receive,
+        };
+        match &route.credits {
+            Some(credits) if ring == self.handed_from && self.handed.has_room() => {
+                // Counted after: the room that was just seen is then seen once.
+                let queue = completion.queue;
+                self.handed.push(completion);
+                credits.give(queue);
             }
-            _ => unknown(vi),
+            _ => self.rings.push(ring, completion),
         }
     }
 
@@ -149,14 +144,13 @@ impl Sinks {
     #[inline(always)]
     pub(crate) fn hand_over(&mut self, ring: RingKey, to: &mut Completions) {
         self.handed_from = ring;
-        self.room = to.room();
         std::mem::swap(&mut self.handed, &mut to.ring);
     }
 
     /// Ends that; what came is in the batch that was given.
     #[inline(always)]
     pub(crate) fn hand_back(&mut self, to: &mut Completions) {
-        self.handed_from = RingKey::NONE;
+        self.handed_from = RingKey::NOBODY;
         std::mem::swap(&mut self.handed, &mut to.ring);
     }
 

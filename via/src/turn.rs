@@ -17,11 +17,15 @@ use crossbeam::utils::Backoff;
 /// How long those who wait sleep between two looks, once spinning and yielding were in vain.
 const LOOK: Duration = Duration::from_micros(20);
 
+/// In [`Turn::attention`]: word was left. The other bits count those who wait.
+const WORD: u32 = 1 << 31;
+
 /// Something that one thread at a time has to itself.
 pub(crate) struct Turn<T> {
     held: AtomicBool,
-    /// Threads that have to have it.
-    waiting: AtomicU32,
+    /// Whatever keeps a try from simply going on, so that it is one look: threads that have to have the turn, and
+    /// [`WORD`] when something was left for who takes it next.
+    attention: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -38,17 +42,41 @@ pub(crate) struct Guard<'a, T> {
 
 impl<T> Turn<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self { held: AtomicBool::new(false), attention: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
-    /// Takes the turn, unless somebody has it or waits for it.
+    /// Takes the turn, unless somebody has it or waits for it, or word was left: then see [`Turn::try_take_word`].
     #[inline(always)]
     pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
-        // Relaxed: a waiter that is seen late waits for one burst more.
-        if self.waiting.load(Ordering::Relaxed) != 0 {
+        // Relaxed: a waiter that is seen late waits for one burst more, and so does word.
+        if self.attention.load(Ordering::Relaxed) != 0 {
             return None;
         }
         self.take()
+    }
+
+    /// Takes the turn, unless somebody has it or waits for it, and with it the word that was left, if there is any.
+    #[cold]
+    pub(crate) fn try_take_word(&self) -> Option<(Guard<'_, T>, bool)> {
+        if self.attention.load(Ordering::Relaxed) & !WORD != 0 {
+            return None;
+        }
+        let guard = self.take()?;
+        let word = self.take_word();
+        Some((guard, word))
+    }
+
+    /// Lets who takes the turn next know that there is something beside the value, which was put there before.
+    pub(crate) fn leave_word(&self) {
+        // Release: pairs with the Acquire of `take_word`.
+        self.attention.fetch_or(WORD, Ordering::Release);
+    }
+
+    /// Whether word was left; it is taken with this. By whoever has the turn.
+    pub(crate) fn take_word(&self) -> bool {
+        // Acquire: pairs with the Release of `leave_word`; what was put there before is seen.
+        self.attention.load(Ordering::Relaxed) & WORD != 0
+            && self.attention.fetch_and(!WORD, Ordering::Acquire) & WORD != 0
     }
 
     #[inline(always)]
@@ -71,7 +99,7 @@ impl<T> Turn<T> {
 
     #[cold]
     fn wait_long(&self) -> Guard<'_, T> {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.attention.fetch_add(1, Ordering::Relaxed);
         let backoff = Backoff::new();
         let guard = loop {
             if let Some(guard) = self.take() {
@@ -83,7 +111,7 @@ impl<T> Turn<T> {
                 backoff.snooze();
             }
         };
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.attention.fetch_sub(1, Ordering::Relaxed);
         guard
     }
 
@@ -134,12 +162,23 @@ mod tests {
     }
 
     #[test]
+    fn word_is_taken_once_and_by_who_asks_for_it() {
+        let turn = Turn::new(());
+        turn.leave_word();
+        turn.leave_word();
+        assert!(turn.try_take().is_none(), "there is word");
+        assert!(matches!(turn.try_take_word(), Some((_, true))));
+        assert!(turn.try_take().is_some());
+        assert!(matches!(turn.try_take_word(), Some((_, false))));
+    }
+
+    #[test]
     fn those_who_wait_go_first() {
         let turn = Turn::new(0);
         std::thread::scope(|scope| {
             let held = turn.try_take().unwrap();
             let waiter = scope.spawn(|| *turn.wait() += 1);
-            while turn.waiting.load(Ordering::Relaxed) == 0 {
+            while turn.attention.load(Ordering::Relaxed) == 0 {
                 std::hint::spin_loop();
             }
             drop(held);

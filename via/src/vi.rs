@@ -40,6 +40,20 @@ pub struct PostError {
     pub descriptor: Box<Descriptor>,
 }
 
+impl PostError {
+    #[cold]
+    #[inline(never)]
+    fn new(error: Error, descriptor: Box<Descriptor>) -> Box<Self> {
+        Box::new(Self { error, descriptor })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn full(depth: usize, descriptor: Box<Descriptor>) -> Box<Self> {
+        Self::new(Error::QueueFull { depth }, descriptor)
+    }
+}
+
 impl Vi {
     pub(crate) fn new(
         nic: Arc<Shared>,
@@ -84,26 +98,59 @@ impl Vi {
     /// The descriptor comes back at once when the queue is full, a segment is of another NIC or tag, or the
     /// message is over the maximum transfer size. In state Error, and in Idle, it is taken and completes
     /// flushed.
-    pub fn post_send(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
-        self.post(WorkQueue::Send, descriptor)
+    pub fn post_send(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), Box<PostError>> {
+        let plain = descriptor.is_plain_send()
+            && matches!(&descriptor.segments[..], [segment] if self.may_use(segment)
+                && segment.len() <= self.attributes.max_transfer_size);
+        if !plain {
+            return self.post_unusual(WorkQueue::Send, descriptor);
+        }
+        let depth = self.send.depth;
+        if !self.credits.take(WorkQueue::Send, depth) {
+            return Err(PostError::full(depth, descriptor));
+        }
+        self.nic.post_plain_send(self.id, descriptor);
+        Ok(())
     }
 
     /// Posts to the receive queue; possible before the interface is connected, and wise.
     ///
     /// # Errors
     /// As [`Vi::post_send`].
-    pub fn post_receive(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
-        self.post(WorkQueue::Receive, descriptor)
+    pub fn post_receive(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), Box<PostError>> {
+        let plain = matches!(&descriptor.segments[..], [segment] if self.may_use(segment))
+            && descriptor.operation == Operation::Send;
+        if !plain {
+            return self.post_unusual(WorkQueue::Receive, descriptor);
+        }
+        let depth = self.receive.depth;
+        if !self.credits.take(WorkQueue::Receive, depth) {
+            return Err(PostError::full(depth, descriptor));
+        }
+        self.nic.post_receive(self.id, descriptor);
+        Ok(())
     }
 
+    /// Whether a segment's memory is this interface's to use. Bounds were checked when it was made; a tag names its NIC,
+    /// so that this is a check of the NIC too.
     #[inline(always)]
-    fn post(&self, queue: WorkQueue, descriptor: Box<Descriptor>) -> std::result::Result<(), PostError> {
+    fn may_use(&self, segment: &Segment) -> bool {
+        segment.region().attributes().tag == self.attributes.tag
+    }
+
+    /// Posts what is not one segment and nothing else, with all checks.
+    #[inline(never)]
+    fn post_unusual(
+        &self,
+        queue: WorkQueue,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), Box<PostError>> {
         if let Err(error) = self.check(queue, &descriptor) {
-            return Err(PostError { error, descriptor });
+            return Err(PostError::new(error, descriptor));
         }
         let depth = self.queue(queue).depth;
         if !self.credits.take(queue, depth) {
-            return Err(PostError { error: Error::QueueFull { depth }, descriptor });
+            return Err(PostError::full(depth, descriptor));
         }
         self.nic.post(self.id, queue, descriptor);
         Ok(())
@@ -117,24 +164,15 @@ impl Vi {
         }
     }
 
-    /// Bounds were checked when the segments were made; here: whose memory it is, and how much.
-    #[inline(always)]
+    /// Whose memory it is, how much, and whether the operation may be.
     fn check(&self, queue: WorkQueue, descriptor: &Descriptor) -> Result<()> {
-        let send = queue == WorkQueue::Send;
-        // A tag names its NIC, so that this is a check of the NIC too.
-        match &descriptor.segments[..] {
-            [segment]
-                if segment.region().attributes().tag == self.attributes.tag
-                    && (!send || segment.len() <= self.attributes.max_transfer_size) => {}
-            segments => self.check_all(queue, segments)?,
+        self.check_segments(queue, &descriptor.segments)?;
+        if descriptor.operation == Operation::Send {
+            return Ok(());
         }
-        if descriptor.operation != Operation::Send {
-            return self.check_rdma(send, descriptor);
-        }
-        Ok(())
+        self.check_rdma(queue == WorkQueue::Send, descriptor)
     }
 
-    #[inline(never)]
     fn check_rdma(&self, send: bool, descriptor: &Descriptor) -> Result<()> {
         if !send {
             return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
@@ -150,13 +188,12 @@ impl Vi {
         Ok(())
     }
 
-    #[inline(never)]
-    fn check_all(&self, queue: WorkQueue, segments: &[Segment]) -> Result<()> {
+    fn check_segments(&self, queue: WorkQueue, segments: &[Segment]) -> Result<()> {
         let most = self.nic.properties().max_segments;
         if segments.len() > most {
             return Err(Error::Resource { what: "segments of a descriptor", limit: most });
         }
-        if let Some(foreign) = segments.iter().find(|s| s.region().attributes().tag != self.attributes.tag) {
+        if let Some(foreign) = segments.iter().find(|segment| !self.may_use(segment)) {
             return Err(Error::Protection {
                 handle: foreign.region().handle(),
                 why: "it is registered under another tag or with another NIC than the interface",

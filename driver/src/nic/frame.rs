@@ -154,7 +154,7 @@ impl<'a> RxFrame<'a> {
     ///
     /// # Safety
     /// `[to, to + len)` is mapped and does not overlap the frame.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub unsafe fn copy_to(&self, offset: usize, to: *mut u8, len: usize) -> bool {
         if offset > self.len || self.len - offset < len {

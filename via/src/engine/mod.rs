@@ -172,13 +172,16 @@ impl Engine {
     }
 
     /// The interface and what it works with.
-    #[inline(always)]
     fn vi(&mut self, vi: ViId) -> Result<(&mut Core, &mut Endpoint)> {
-        match self.vis.get_mut(vi.slot()) {
-            Some(Slot { generation, endpoint: Some(endpoint) }) if *generation == vi.generation() => {
-                Ok((&mut self.core, endpoint))
-            }
-            _ => Err(no_such_vi()),
+        self.live(vi).ok_or_else(no_such_vi)
+    }
+
+    /// As [`Engine::vi`]; none for an interface that is no more.
+    #[inline(always)]
+    fn live(&mut self, vi: ViId) -> Option<(&mut Core, &mut Endpoint)> {
+        match self.vis.get_mut(vi.slot())?.endpoint.as_deref_mut() {
+            Some(endpoint) if endpoint.id == vi => Some((&mut self.core, endpoint)),
+            _ => None,
         }
     }
 
@@ -200,7 +203,7 @@ impl Engine {
 
     /// Posts to the send queue. The caller has checked the descriptor: tags, bounds, lengths, the queue's depth.
     /// Where nothing can be sent it completes flushed.
-    #[inline(always)]
+    #[inline(never)]
     pub fn post_send<O: Output + ?Sized>(
         &mut self,
         now: Time,
@@ -208,20 +211,72 @@ impl Engine {
         descriptor: Box<Descriptor>,
         out: &mut O,
     ) {
-        let Ok((core, endpoint)) = self.vi(vi) else { return };
-        if endpoint.may_post_short(core, &descriptor) {
-            endpoint.post_short(core, now, descriptor, out);
-        } else if endpoint.state == ViState::Connected {
+        let descriptor = if descriptor.is_plain_send() {
+            match self.begin_plain_send(now, vi, descriptor) {
+                Ok(PlainFrame { header, segment, token }) => {
+                    let sent = out.transmit(&wire::bytes(&header), &[PayloadPart::whole(segment)], token);
+                    return self.plain_sent(now, vi, sent);
+                }
+                Err(descriptor) => descriptor,
+            }
+        } else {
+            descriptor
+        };
+        let Some((core, endpoint)) = self.live(vi) else { return };
+        if endpoint.state == ViState::Connected {
             endpoint.post_any(core, now, descriptor, out);
         } else {
             endpoint.flush_posted(WorkQueue::Send, descriptor, out);
         }
     }
 
+    /// Takes a send of one segment, without immediate data or fence, that goes out at once as one frame: that frame is to
+    /// be offered to the adapter, and what became of it told by [`Engine::plain_sent`] unless its bytes were copied. It
+    /// is accounted for as sent already, so that nothing has to be kept meanwhile. Gives the descriptor back when it is
+    /// another case: then [`Engine::post_send`] takes it.
+    #[inline(always)]
+    pub fn begin_plain_send(
+        &mut self,
+        now: Time,
+        vi: ViId,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<PlainFrame<'_>, Box<Descriptor>> {
+        match self.live(vi) {
+            Some((core, endpoint)) if endpoint.may_post_short(core, &descriptor) => {
+                Ok(endpoint.post_short(core, now, descriptor))
+            }
+            _ => Err(descriptor),
+        }
+    }
+
+    /// What became of the frame of the last [`Engine::begin_plain_send`].
+    #[inline(never)]
+    pub fn plain_sent(&mut self, now: Time, vi: ViId, sent: Sent) {
+        if let Some((core, endpoint)) = self.live(vi) {
+            endpoint.short_sent(core, now, sent);
+        }
+    }
+
+    /// Posts to the receive queue, where the receive is simply kept; gives it back else.
+    #[inline(always)]
+    pub fn keep_receive(
+        &mut self,
+        vi: ViId,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), Box<Descriptor>> {
+        match self.live(vi) {
+            Some((_, endpoint)) if endpoint.state != ViState::Error && endpoint.receives.has_room() => {
+                endpoint.receives.push(descriptor);
+                Ok(())
+            }
+            _ => Err(descriptor),
+        }
+    }
+
     /// Posts to the receive queue; as for [`Engine::post_send`], but receives are kept in any state but Error.
     #[inline(always)]
     pub fn post_receive<O: Output + ?Sized>(&mut self, vi: ViId, descriptor: Box<Descriptor>, out: &mut O) {
-        let Ok((_, endpoint)) = self.vi(vi) else { return };
+        let Some((_, endpoint)) = self.live(vi) else { return };
         if endpoint.state == ViState::Error {
             return endpoint.flush_posted(WorkQueue::Receive, descriptor, out);
         }

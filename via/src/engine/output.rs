@@ -2,7 +2,7 @@
 
 use uvia_driver::nic::MacAddress;
 
-use crate::wire::{self, Words};
+use crate::wire::Words;
 use crate::{Completion, ConnectionLoss, MemoryRegion, NetAddress, ReliabilityLevel, Segment, ViId};
 
 /// Where the engine puts what it makes. Its methods are called from within the engine's, and do not call back.
@@ -10,12 +10,6 @@ pub trait Output {
     /// Offers one frame: `header`, which starts with the Ethernet header and is gone after the call, then the
     /// bytes of the parts.
     fn transmit(&mut self, header: &[u8], payload: &[PayloadPart<'_>], token: FrameToken) -> Sent;
-
-    /// As [`Output::transmit`], for the frame that counts: the fixed header alone, and one whole segment.
-    #[inline]
-    fn transmit_plain(&mut self, header: &Words, segment: &Segment, token: FrameToken) -> Sent {
-        self.transmit(&wire::bytes(header), &[PayloadPart::whole(segment)], token)
-    }
 
     /// Offers a frame that manages connections or names: few, short, and often an answer to one that is being
     /// received. An adapter that cannot send while it receives keeps some of them until it can.
@@ -28,6 +22,16 @@ pub trait Output {
 
     /// Something else happened.
     fn event(&mut self, event: Event);
+}
+
+/// A frame that is a whole message: the fixed header alone, and one segment.
+pub struct PlainFrame<'a> {
+    /// Its header.
+    pub header: Words,
+    /// Its payload.
+    pub segment: &'a Segment,
+    /// Names it.
+    pub token: FrameToken,
 }
 
 /// Bytes of a registered region that are part of a frame.

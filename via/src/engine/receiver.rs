@@ -208,7 +208,6 @@ impl Endpoint {
         let receiver = &mut self.receiver;
         let short = self.calm
             && fixed.flags & !(data::NOW | data::DRY) == data::LAST
-            && fixed.payload != 0
             && fixed.sequence == receiver.next
             && fixed.message == receiver.message
             && fixed.offset == 0;
@@ -220,7 +219,10 @@ impl Endpoint {
         let len = u32::from(fixed.payload);
         let Some(front) = self.receives.front_slot() else { return false };
         let placed = match &front.get().segments[..] {
-            [segment] => len <= self.attributes.max_transfer_size && segment.place(frame, FIXED, len),
+            // None of 0 bytes, and none of more than may be.
+            [segment] => {
+                len.wrapping_sub(1) < self.attributes.max_transfer_size && segment.place(frame, FIXED, len)
+            }
             _ => false,
         };
         if !placed {

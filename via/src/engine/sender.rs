@@ -4,7 +4,7 @@ use super::congestion::{Timeout, Window};
 use super::core::Core;
 use super::endpoint::{Endpoint, SendWork, Stage};
 use super::reads::UNANSWERED;
-use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
+use super::{EngineConfig, FrameToken, Output, PayloadPart, PlainFrame, Sent, Time, Tuning};
 use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::wire::{ETHERNET, FIXED, crc, put_u32};
@@ -361,16 +361,13 @@ impl Endpoint {
             && (sender.answering.offset != 0 || sender.cursor.offset == 0)
     }
 
-    /// Whether a descriptor may be posted by [`Endpoint::post_short`]: it is a plain message that fits a frame, which
-    /// may go out at once.
+    /// Whether a plain send may be posted by [`Endpoint::post_short`]: it fits a frame, which may go out at once.
     #[inline(always)]
     pub(super) fn may_post_short(&self, core: &Core, descriptor: &crate::Descriptor) -> bool {
-        let [segment] = &descriptor.segments[..] else { return false };
+        debug_assert!(descriptor.is_plain_send());
+        let Some(segment) = descriptor.segments.first() else { return false };
         let sender = &self.sender;
         self.calm
-            && descriptor.operation == Operation::Send
-            && descriptor.immediate.is_none()
-            && !descriptor.fence
             && segment.len().wrapping_sub(1) < sender.room
             && !core.full
             && core.active.is_empty()
@@ -379,15 +376,15 @@ impl Endpoint {
     }
 
     /// Posts to the send queue, for the case that counts. All is accounted for before the frame is offered, and taken
-    /// back in the rare case that the adapter has no room: nothing has then to be kept over the call.
+    /// back in the rare case that the adapter has no room ([`Endpoint::short_sent`]): nothing has then to be kept over
+    /// the call.
     #[inline(always)]
-    pub(super) fn post_short<O: Output + ?Sized>(
+    pub(super) fn post_short(
         &mut self,
         core: &mut Core,
         now: Time,
         descriptor: Box<crate::Descriptor>,
-        out: &mut O,
-    ) {
+    ) -> PlainFrame<'_> {
         debug_assert!(self.is_calm());
         let len = descriptor.segments.first().map_or(0, Segment::len);
         let sender = &mut self.sender;
@@ -397,7 +394,7 @@ impl Endpoint {
         let work =
             self.sends.push(SendWork { descriptor, total: len, references: 0, end, stage: Stage::Sent });
         // One segment, as was seen before it was posted.
-        let Some(segment) = work.descriptor.segments.first() else { return };
+        let segment = &work.descriptor.segments[0];
         let mut flags = data::LAST | data::DRY;
         sender.unasked += 1;
         if end == sender.edge && sender.asks() {
@@ -443,9 +440,18 @@ impl Endpoint {
             offset: 0,
         }
         .words(&self.route, data::DATA);
-        match out.transmit_plain(&header, segment, token) {
+        PlainFrame { header, segment, token }
+    }
+
+    /// What became of the frame of the last [`Endpoint::post_short`].
+    pub(super) fn short_sent(&mut self, core: &mut Core, now: Time, sent: Sent) {
+        match sent {
             Sent::Copied => {}
-            Sent::Referenced => work.references = 1,
+            Sent::Referenced => {
+                if let Some(work) = self.sends.get_mut(self.sends.tail().wrapping_sub(1)) {
+                    work.references = 1;
+                }
+            }
             Sent::Full => self.unsend(core, now),
         }
     }

@@ -14,10 +14,10 @@ use uvia_driver::nic::Nic;
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
-use crate::wire::{self, Words};
+use crate::wire;
 use crate::{
     Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, Segment, ViAttributes, ViId, ViState,
+    Peer, Result, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -173,6 +173,78 @@ impl Ethernet {
     }
 }
 
+impl Ethernet {
+    /// As [`Provider::post_send`], for a send of one segment without immediate data or fence. False when the adapter has
+    /// a fault, which [`Ethernet::take_fault`] tells.
+    #[inline(always)]
+    pub(crate) fn post_plain_send(
+        &mut self,
+        vi: ViId,
+        descriptor: Box<Descriptor>,
+        sinks: &mut Sinks,
+    ) -> bool {
+        let now = self.now();
+        let frame = match self.engine.begin_plain_send(now, vi, descriptor) {
+            Ok(frame) => frame,
+            Err(descriptor) => return self.post_otherwise(vi, descriptor, sinks),
+        };
+        if !Transmitter::is_short(frame.segment) || self.port.due.contains(Due::FAULT) {
+            let engine::PlainFrame { header, segment, token } = frame;
+            let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
+            let sent = out.transmit(&wire::bytes(&header), &[engine::PayloadPart::whole(segment)], token);
+            return self.plain_sent(now, vi, sent);
+        }
+        if !self.port.transmitter.transmit_short(&mut *self.adapter, &frame.header, frame.segment) {
+            return self.plain_sent(now, vi, engine::Sent::Full);
+        }
+        // It is the only frame of this post: the adapter is told at once.
+        match self.adapter.flush() {
+            Ok(()) => true,
+            Err(e) => self.failed(e.into()),
+        }
+    }
+
+    #[inline(never)]
+    fn post_otherwise(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> bool {
+        match self.post_send(vi, descriptor, sinks) {
+            Ok(()) => true,
+            Err(e) => self.failed(e),
+        }
+    }
+
+    /// What became of a frame that was not simply copied into the adapter's ring.
+    #[inline(never)]
+    fn plain_sent(&mut self, now: Time, vi: ViId, sent: engine::Sent) -> bool {
+        self.engine.plain_sent(now, vi, sent);
+        match self.port.transmitter.refusal().map_or_else(|| self.settle(), Err) {
+            Ok(()) => true,
+            Err(e) => self.failed(e),
+        }
+    }
+
+    #[cold]
+    fn failed(&mut self, error: crate::Error) -> bool {
+        self.port.fault = Some(error);
+        false
+    }
+
+    /// The fault that a post has met.
+    #[cold]
+    pub(crate) fn take_fault(&mut self) -> Result<()> {
+        self.port.take_fault()
+    }
+
+    /// As [`Provider::post_receive`], where that is but to keep it; gives it back else.
+    #[inline(always)]
+    pub(crate) fn keep_receive(
+        &mut self,
+        vi: ViId,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), Box<Descriptor>> {
+        self.engine.keep_receive(vi, descriptor)
+    }
+}
+
 bitflags::bitflags! {
     /// What is to be done before the engine is let go of: one look for all of it.
     #[derive(Clone, Copy)]
@@ -286,30 +358,6 @@ impl engine::Output for Out<'_> {
                 self.port.due |= Due::FLUSH;
                 sent
             }
-            Err(e) => self.port.fails(e),
-        }
-    }
-
-    #[inline(always)]
-    fn transmit_plain(
-        &mut self,
-        header: &Words,
-        segment: &Segment,
-        token: engine::FrameToken,
-    ) -> engine::Sent {
-        if !Transmitter::is_short(segment) || self.port.due.contains(Due::FAULT) {
-            return self.transmit(&wire::bytes(header), &[engine::PayloadPart::whole(segment)], token);
-        }
-        // It is the only frame of a post: the adapter is told at once.
-        match self.port.transmitter.transmit_short(self.adapter, header, segment) {
-            Ok(engine::Sent::Copied) => match self.adapter.flush() {
-                Ok(()) => engine::Sent::Copied,
-                Err(e) => {
-                    self.port.fails(e.into());
-                    engine::Sent::Copied
-                }
-            },
-            Ok(sent) => sent,
             Err(e) => self.port.fails(e),
         }
     }
@@ -431,16 +479,10 @@ impl Provider for Ethernet {
         self.engine.state(vi)
     }
 
-    #[inline(always)]
     fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> Result<()> {
-        // As `with`, but a closure would not be inlined.
-        let now = self.now();
-        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
-        self.engine.post_send(now, vi, descriptor, &mut out);
-        self.settle()
+        self.with(sinks, |engine, now, out| engine.post_send(now, vi, descriptor, out))
     }
 
-    #[inline(always)]
     fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) {
         let mut out = Receiving { port: &mut self.port, sinks };
         self.engine.post_receive(vi, descriptor, &mut out);

@@ -22,13 +22,43 @@ const REFERS: u64 = 1 << 16;
 /// The header slots of an adapter's transmit ring.
 pub(super) struct Transmitter {
     slots: DmaSlots<SLOT>,
-    free: Vec<u16>,
+    free: Free,
     /// By slot: the engine's token where the adapter refers to registered memory too.
     tokens: Vec<FrameToken>,
     /// How many of those.
     referenced: usize,
     /// Below this many free slots they are collected from the adapter.
     low: usize,
+    refusal: Option<crate::Error>,
+}
+
+/// Numbers of slots that are free. Each is in it once at most, so that they all have room, and taking one back calls
+/// nothing.
+struct Free {
+    numbers: Box<[u16]>,
+    count: usize,
+}
+
+impl Free {
+    fn all(count: u16) -> Self {
+        Self { numbers: (0..count).rev().collect(), count: usize::from(count) }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, number: u16) {
+        if let Some(place) = self.numbers.get_mut(self.count) {
+            *place = number;
+            self.count += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<u16> {
+        let last = self.count.checked_sub(1)?;
+        let number = *self.numbers.get(last)?;
+        self.count = last;
+        Some(number)
+    }
 }
 
 impl Transmitter {
@@ -36,10 +66,11 @@ impl Transmitter {
         let count = about.tx_slots.clamp(2, usize::from(u16::MAX));
         Ok(Self {
             slots: DmaSlots::allocate(domain.clone(), count)?,
-            free: (0..count as u16).rev().collect(),
+            free: Free::all(count as u16),
             tokens: vec![FrameToken::NO_MEMORY; count],
             referenced: 0,
             low: count / 2,
+            refusal: None,
         })
     }
 
@@ -49,24 +80,33 @@ impl Transmitter {
         segment.len() as usize <= INLINE
     }
 
-    /// [`Transmitter::transmit`] for the frame that counts: the fixed header, and one short segment behind it.
+    /// [`Transmitter::transmit`] for the frame that counts: the fixed header, and one short segment behind it, copied.
+    /// Otherwise [`Transmitter::refusal`] has the reason.
     #[inline(always)]
     pub(super) fn transmit_short(
         &mut self,
         adapter: &mut dyn Nic,
         header: &Words,
         segment: &Segment,
-    ) -> Result<Sent> {
-        let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
-        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
+    ) -> bool {
+        let Some(number) = self.free.pop() else { return false };
+        let Some(slot) = self.slots.get(usize::from(number)) else { return false };
         slot.write_words(header);
         segment.copy_to(&slot, FIXED);
         let frame = slot.segment(FIXED + segment.len() as usize);
         let frame = TxFrame { segments: std::slice::from_ref(&frame), token: number.into() };
         match adapter.transmit(&frame) {
-            Ok(true) => Ok(Sent::Copied),
-            otherwise => self.refused(number, otherwise),
+            Ok(true) => true,
+            otherwise => {
+                self.refusal = self.refused(number, otherwise).err();
+                false
+            }
         }
+    }
+
+    /// Why the adapter did not take the last short frame; none when it had no room.
+    pub(super) fn refusal(&mut self) -> Option<crate::Error> {
+        self.refusal.take()
     }
 
     /// Puts a frame into the adapter's ring.
@@ -122,7 +162,7 @@ impl Transmitter {
     /// Whether it is time to ask the adapter which frames it is done with.
     #[inline(always)]
     pub(super) fn wants_reclaim(&self) -> bool {
-        self.referenced > 0 || self.free.len() < self.low
+        self.referenced > 0 || self.free.count < self.low
     }
 
     /// Takes back what the adapter is done with, by its token; answers the engine's where the frame referred to
