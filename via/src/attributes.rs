@@ -4,7 +4,7 @@ use std::fmt;
 
 use uvia_driver::nic::MacAddress;
 
-use crate::{Error, ProtectionTag, Result};
+use crate::{Error, NicProperties, ProtectionTag, Result};
 
 /// What a connection promises (VI Architecture 1.0, "Reliability levels").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ pub enum EndpointClass {
 }
 
 /// The attributes of a virtual interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViAttributes {
     /// Must be the same at both ends.
     pub reliability: ReliabilityLevel,
@@ -61,6 +61,34 @@ impl ViAttributes {
             receive_depth: 128,
             class: EndpointClass::Dma,
         }
+    }
+
+    /// Refuses what a NIC of these properties does not offer.
+    pub(crate) fn check(&self, limits: &NicProperties) -> Result<()> {
+        if !limits.classes.contains(&self.class) {
+            return Err(Error::ClassUnavailable {
+                class: self.class,
+                why: format!("{} ({}) has none", limits.device, limits.driver),
+            });
+        }
+        if !limits.reliability_levels.contains(&self.reliability) {
+            return Err(Error::ReliabilityLevel(self.reliability));
+        }
+        if self.max_transfer_size > limits.max_transfer_size {
+            return Err(Error::TooLong {
+                length: self.max_transfer_size.into(),
+                limit: limits.max_transfer_size.into(),
+            });
+        }
+        for depth in [self.send_depth, self.receive_depth] {
+            if depth == 0 || depth > limits.max_depth {
+                return Err(Error::Parameter(format!(
+                    "a work queue's depth is 1 to {}, not {depth}",
+                    limits.max_depth
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

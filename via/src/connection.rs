@@ -81,12 +81,15 @@ impl Request {
         &self.peer
     }
 
-    /// Connects an idle interface to the one that asks.
+    /// Connects an idle interface to the one that asks; answers who that is, and with which attributes.
     ///
     /// # Errors
-    /// When the interface is not idle, or its level or maximum transfer size differ: nothing was sent then, and
-    /// the request comes back to be accepted with another interface or rejected.
-    pub fn accept(mut self, vi: &Vi, private_data: &[u8]) -> std::result::Result<(), (Self, crate::Error)> {
+    /// [`State`](crate::Error::State) when the interface is not idle,
+    /// [`ReliabilityMismatch`](crate::Error::ReliabilityMismatch) or
+    /// [`TransferSizeMismatch`](crate::Error::TransferSizeMismatch) when it is not what is asked for: nothing was sent
+    /// then, and the request comes back, to be accepted once the interface was changed ([`Vi::set_attributes`]) or with
+    /// another one, or to be rejected. Rights for RDMA need not match.
+    pub fn accept(mut self, vi: &Vi, private_data: &[u8]) -> std::result::Result<Peer, (Self, crate::Error)> {
         let outcome = {
             let mut core = self.nic.core();
             let core = &mut *core;
@@ -99,7 +102,7 @@ impl Request {
         match outcome {
             Ok(()) => {
                 self.answered = true;
-                Ok(())
+                Ok(Peer::clone(&self.peer))
             }
             Err(e) => Err((self, e)),
         }

@@ -8,6 +8,9 @@ use crate::nic::Shared;
 use crate::rings::RingKey;
 use crate::{Completion, Error, Result};
 
+/// Most completion queues of a NIC.
+pub(crate) const MAX_CQS: usize = 4096;
+
 /// Where the NIC puts what it has finished. A queue can serve any mix of the work queues of one NIC.
 ///
 /// It cannot be overrun: a work queue that is tied to it takes as many of its entries as it is deep, at
@@ -58,16 +61,30 @@ impl Completions {
 pub(crate) struct Ring {
     nic: Arc<Shared>,
     key: RingKey,
+    /// Of a completion queue, and not of a work queue that has none.
+    is_cq: bool,
     capacity: usize,
     /// Entries promised to work queues.
     promised: AtomicUsize,
 }
 
 impl Ring {
-    /// A ring of its own.
+    /// A ring of a work queue's own.
     pub(crate) fn new(nic: &Arc<Shared>, capacity: usize) -> Arc<Self> {
         let key = nic.core().sinks.rings.open(capacity);
-        Arc::new(Self { nic: nic.clone(), key, capacity, promised: AtomicUsize::new(0) })
+        Arc::new(Self { nic: nic.clone(), key, is_cq: false, capacity, promised: AtomicUsize::new(0) })
+    }
+
+    /// The ring of a completion queue.
+    fn of_cq(nic: &Arc<Shared>, capacity: usize) -> Result<Arc<Self>> {
+        let mut core = nic.core();
+        if core.cqs == MAX_CQS {
+            return Err(Error::Resource { what: "completion queues", limit: MAX_CQS });
+        }
+        core.cqs += 1;
+        let key = core.sinks.rings.open(capacity);
+        drop(core);
+        Ok(Arc::new(Self { nic: nic.clone(), key, is_cq: true, capacity, promised: AtomicUsize::new(0) }))
     }
 
     #[inline]
@@ -100,14 +117,17 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // What was not reaped goes after the lock is free: descriptors may hold the last use of things.
-        let left = self.nic.core().sinks.close_ring(self.key);
+        let mut core = self.nic.core();
+        core.cqs -= usize::from(self.is_cq);
+        let left = core.sinks.close_ring(self.key);
+        drop(core);
         drop(left);
     }
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(nic: &Arc<Shared>, capacity: usize) -> Self {
-        Self(Ring::new(nic, capacity))
+    pub(crate) fn new(nic: &Arc<Shared>, capacity: usize) -> Result<Self> {
+        Ring::of_cq(nic, capacity).map(Self)
     }
 
     pub(crate) fn ring(&self) -> &Arc<Ring> {

@@ -48,9 +48,17 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// The reliability level is not offered, or not that of the other end (VIP_INVALID_RELIABILITY_LEVEL).
-    #[error("reliability level {0:?} does not match or is not offered by this NIC")]
+    /// The reliability level is not offered, or not for this operation (VIP_INVALID_RELIABILITY_LEVEL).
+    #[error("reliability level {0:?} is not offered by this NIC, or not for this operation")]
     ReliabilityLevel(ReliabilityLevel),
+    /// The other end has another reliability level (VIP_INVALID_RELIABILITY_LEVEL).
+    #[error("the reliability levels differ: {local:?} here, {remote:?} there")]
+    ReliabilityMismatch {
+        /// Ours.
+        local: ReliabilityLevel,
+        /// Theirs.
+        remote: ReliabilityLevel,
+    },
     /// The peer asked too, but its interface was created with another level or longest transfer
     /// (VIP_INVALID_RELIABILITY_LEVEL, VIP_INVALID_MTU).
     #[error(

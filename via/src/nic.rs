@@ -18,6 +18,7 @@ use crate::hosts::Hosts;
 use crate::provider::{AnyProvider, Provider};
 use crate::sinks::Sinks;
 use crate::sleep;
+use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
 use crate::{
     Clock, Completion, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion,
@@ -72,8 +73,20 @@ pub struct NicProperties {
     pub max_depth: usize,
     /// Most entries of a completion queue.
     pub max_cq_entries: usize,
+    /// Most completion queues, beside those of work queues that have none of their own.
+    pub max_cqs: usize,
+    /// Most protection tags at a time.
+    pub max_tags: usize,
     /// Most registered regions.
     pub max_regions: usize,
+    /// Most registered bytes. What a user may have pinned (`ulimit -l`) can be less, and is told when it is reached.
+    pub max_registered_bytes: u64,
+    /// Most bytes of one region.
+    pub max_region_bytes: u64,
+    /// Most discriminators that are waited at.
+    pub max_listeners: usize,
+    /// Longest discriminator, bytes.
+    pub max_discriminator: usize,
     /// Longest private data with a connection request or its answer, bytes.
     pub max_private_data: usize,
     /// What connections can promise.
@@ -107,13 +120,15 @@ pub(crate) struct Shared {
     id: u32,
     name: String,
     hosts: Hosts,
-    next_tag: AtomicU32,
     pub(crate) sleepers: sleep::Sleepers,
     /// Who drives it when the program does not.
     background: OnceLock<Background>,
 }
 
 pub(crate) struct Core {
+    pub(crate) tags: Tags,
+    /// Completion queues in being.
+    pub(crate) cqs: usize,
     /// How often the program drove it.
     turns: u32,
     pub(crate) provider: AnyProvider,
@@ -196,6 +211,8 @@ impl Nic {
         let progress = options.progress;
         let shared = Arc::new(Shared {
             core: Turn::new(Core {
+                tags: Tags::new(id),
+                cqs: 0,
                 turns: 0,
                 sinks: Sinks::new(properties.max_vis),
                 provider: AnyProvider::Ethernet(Box::new(provider)),
@@ -206,7 +223,6 @@ impl Nic {
             id,
             name,
             hosts,
-            next_tag: AtomicU32::new(1),
             sleepers: sleep::Sleepers::default(),
             background: OnceLock::new(),
         });
@@ -264,14 +280,9 @@ impl Nic {
     /// A new protection tag.
     ///
     /// # Errors
-    /// [`Error::Resource`] when 2^32 have been made.
+    /// [`Error::Resource`] when there are as many as there may be.
     pub fn create_tag(&self) -> Result<ProtectionTag> {
-        let id = self
-            .0
-            .next_tag
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
-            .map_err(|_| Error::Resource { what: "protection tags", limit: u32::MAX as usize })?;
-        Ok(ProtectionTag::new(self.0.id, id))
+        self.0.core().tags.create()
     }
 
     /// Allocates and registers zeroed memory; at least `len` bytes, whole pages.
@@ -279,8 +290,9 @@ impl Nic {
     /// # Errors
     /// No memory, a limit of the DMA domain, or a tag of another NIC.
     pub fn allocate(&self, len: usize, attributes: MemoryAttributes) -> Result<MemoryRegion> {
-        self.check_tag(attributes.tag)?;
-        self.0.core().provider.allocate(len, attributes)
+        let mut core = self.0.core();
+        core.tags.check(attributes.tag)?;
+        core.provider.allocate(len, attributes)
     }
 
     /// Registers memory of the caller's, at any address.
@@ -298,21 +310,22 @@ impl Nic {
         len: usize,
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion> {
-        self.check_tag(attributes.tag)?;
+        let mut core = self.0.core();
+        core.tags.check(attributes.tag)?;
         // SAFETY: the caller's promise is the same.
-        unsafe { self.0.core().provider.register(address, len, attributes) }
+        unsafe { core.provider.register(address, len, attributes) }
     }
 
     /// Creates a completion queue.
     ///
     /// # Errors
-    /// [`Error::Resource`] for more entries than the NIC allows, [`Error::Parameter`] for none.
+    /// [`Error::Resource`] for more entries than the NIC allows, or more queues; [`Error::Parameter`] for no entry.
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue> {
         let limit = self.0.properties.max_cq_entries;
         match entries {
             0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
             _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
-            _ => Ok(CompletionQueue::new(&self.0, entries)),
+            _ => CompletionQueue::new(&self.0, entries),
         }
     }
 
@@ -328,31 +341,7 @@ impl Nic {
         send: Option<&CompletionQueue>,
         receive: Option<&CompletionQueue>,
     ) -> Result<Vi> {
-        let limits = &self.0.properties;
-        self.check_tag(attributes.tag)?;
-        if !limits.classes.contains(&attributes.class) {
-            return Err(Error::ClassUnavailable {
-                class: attributes.class,
-                why: format!("{} ({}) has none", limits.device, limits.driver),
-            });
-        }
-        if !limits.reliability_levels.contains(&attributes.reliability) {
-            return Err(Error::ReliabilityLevel(attributes.reliability));
-        }
-        if attributes.max_transfer_size > limits.max_transfer_size {
-            return Err(Error::TooLong {
-                length: attributes.max_transfer_size.into(),
-                limit: limits.max_transfer_size.into(),
-            });
-        }
-        for depth in [attributes.send_depth, attributes.receive_depth] {
-            if depth == 0 || depth > limits.max_depth {
-                return Err(Error::Parameter(format!(
-                    "a work queue's depth is 1 to {}, not {depth}",
-                    limits.max_depth
-                )));
-            }
-        }
+        attributes.check(&self.0.properties)?;
         if [send, receive].iter().flatten().any(|cq| !cq.belongs_to(&self.0)) {
             return Err(Error::Parameter("the completion queue belongs to another NIC".to_owned()));
         }
@@ -361,14 +350,15 @@ impl Nic {
         let credits = Arc::new(Credits::default());
         let id = {
             let mut core = self.0.core();
-            let id = core.provider.create_vi(attributes).inspect_err(|_| {
+            let created = core.tags.check(attributes.tag).and_then(|()| core.provider.create_vi(attributes));
+            let id = created.inspect_err(|_| {
                 send.undo();
                 receive.undo();
             })?;
             core.sinks.open(id, credits.clone(), send.ring.key(), receive.ring.key());
             id
         };
-        Ok(Vi::new(self.0.clone(), id, credits, attributes.clone(), send.into_parts(), receive.into_parts()))
+        Ok(Vi::new(self.0.clone(), id, credits, *attributes, send.into_parts(), receive.into_parts()))
     }
 
     /// Waits for connection requests at a discriminator, keeping up to `backlog` unanswered ones.
@@ -406,11 +396,8 @@ impl Nic {
             .ok_or_else(|| Error::UnknownHost { name: name.to_owned(), millis: timeout.as_millis() as u64 })
     }
 
-    fn check_tag(&self, tag: ProtectionTag) -> Result<()> {
-        if tag.nic() != self.0.id {
-            return Err(Error::Parameter("the protection tag was made by another NIC".to_owned()));
-        }
-        Ok(())
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 }
 
@@ -453,6 +440,11 @@ impl Shared {
 
     pub(crate) fn properties(&self) -> &NicProperties {
         &self.properties
+    }
+
+    /// Its number in this process, which is in its tags.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
     }
 
     /// Drives the provider for one burst, unless somebody else is doing so.

@@ -1,14 +1,15 @@
 //! Virtual interfaces: the endpoints that programs hold.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cq::Ring;
 use crate::credits::Credits;
 use crate::nic::Shared;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ReliabilityLevel, Result,
-    Segment, ViAttributes, ViId, ViState, WorkQueue,
+    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ProtectionTag,
+    ReliabilityLevel, Result, Segment, ViAttributes, ViId, ViState, WorkQueue,
 };
 
 /// A virtual interface: a pair of work queues, connected to one other. Dropping it disconnects it; what was
@@ -17,7 +18,11 @@ pub struct Vi {
     nic: Arc<Shared>,
     id: ViId,
     credits: Arc<Credits>,
-    attributes: ViAttributes,
+    /// The tag's word, and the longest transfer: apart from the rest, since every post looks at them. They change while
+    /// the interface is idle; relaxed, since they order nothing else.
+    tag: AtomicU64,
+    max_transfer_size: AtomicU32,
+    attributes: Mutex<ViAttributes>,
     send: Queue,
     receive: Queue,
 }
@@ -51,7 +56,16 @@ impl Vi {
     ) -> Self {
         let send = Queue { ring: send.0, shared: send.1, depth: attributes.send_depth };
         let receive = Queue { ring: receive.0, shared: receive.1, depth: attributes.receive_depth };
-        Self { nic, id, credits, attributes, send, receive }
+        Self {
+            nic,
+            id,
+            credits,
+            tag: AtomicU64::new(attributes.tag.word()),
+            max_transfer_size: AtomicU32::new(attributes.max_transfer_size),
+            attributes: Mutex::new(attributes),
+            send,
+            receive,
+        }
     }
 
     pub(crate) fn belongs_to(&self, nic: &Arc<Shared>) -> bool {
@@ -63,9 +77,48 @@ impl Vi {
         self.id
     }
 
-    /// What it was created with.
-    pub fn attributes(&self) -> &ViAttributes {
-        &self.attributes
+    /// Its attributes: what it was created with, or what [`Vi::set_attributes`] made of that.
+    pub fn attributes(&self) -> ViAttributes {
+        *self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the attributes of an idle interface: for the next connection, and for what is posted from now on. The
+    /// queues' depths and the class stay as they were when it was created.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it is not idle; [`Error::Parameter`] for another depth or class, or a tag of another NIC or
+    /// that is no more; else as [`Nic::create_vi`](crate::Nic::create_vi). Nothing is changed then.
+    pub fn set_attributes(&self, attributes: &ViAttributes) -> Result<()> {
+        let mut core = self.nic.core();
+        let mut mine = self.attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        attributes.check(self.nic.properties())?;
+        core.tags.check(attributes.tag)?;
+        let fixed = |a: &ViAttributes| (a.send_depth, a.receive_depth, a.class);
+        if fixed(attributes) != fixed(&mine) {
+            return Err(Error::Parameter(
+                "depths and class of a virtual interface stay as they were when it was created".to_owned(),
+            ));
+        }
+        core.provider.set_vi_attributes(self.id, attributes)?;
+        self.tag.store(attributes.tag.word(), Ordering::Relaxed);
+        self.max_transfer_size.store(attributes.max_transfer_size, Ordering::Relaxed);
+        *mine = *attributes;
+        Ok(())
+    }
+
+    /// How many descriptors of a work queue are out: posted, and not yet reaped. 0: the queue is empty.
+    pub fn outstanding(&self, queue: WorkQueue) -> usize {
+        self.credits.out(queue)
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> ProtectionTag {
+        ProtectionTag::from_word(self.tag.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn max_transfer_size(&self) -> u32 {
+        self.max_transfer_size.load(Ordering::Relaxed)
     }
 
     /// Its state.
@@ -124,8 +177,8 @@ impl Vi {
         // A tag names its NIC, so that this is a check of the NIC too.
         match &descriptor.segments[..] {
             [segment]
-                if segment.region().attributes().tag == self.attributes.tag
-                    && (!send || segment.len() <= self.attributes.max_transfer_size) => {}
+                if segment.region().tag() == self.tag()
+                    && (!send || segment.len() <= self.max_transfer_size()) => {}
             segments => self.check_all(queue, segments)?,
         }
         if descriptor.operation != Operation::Send {
@@ -143,7 +196,7 @@ impl Vi {
             if descriptor.immediate.is_some() {
                 return Err(Error::Parameter("an RDMA read carries no immediate data".to_owned()));
             }
-            if self.attributes.reliability == ReliabilityLevel::Unreliable {
+            if self.attributes().reliability == ReliabilityLevel::Unreliable {
                 return Err(Error::ReliabilityLevel(ReliabilityLevel::Unreliable));
             }
         }
@@ -156,14 +209,14 @@ impl Vi {
         if segments.len() > most {
             return Err(Error::Resource { what: "segments of a descriptor", limit: most });
         }
-        if let Some(foreign) = segments.iter().find(|s| s.region().attributes().tag != self.attributes.tag) {
+        if let Some(foreign) = segments.iter().find(|s| s.region().tag() != self.tag()) {
             return Err(Error::Protection {
                 handle: foreign.region().handle(),
                 why: "it is registered under another tag or with another NIC than the interface",
             });
         }
         let bytes: u64 = segments.iter().map(|segment| u64::from(segment.len())).sum();
-        let limit = u64::from(self.attributes.max_transfer_size);
+        let limit = u64::from(self.max_transfer_size());
         if queue == WorkQueue::Send && bytes > limit {
             return Err(Error::TooLong { length: bytes, limit });
         }

@@ -103,7 +103,7 @@ impl Endpoint {
             receives: Ring::new(attributes.receive_depth),
             reads: Reads::new(),
             route: Route::default(),
-            attributes: attributes.clone(),
+            attributes: *attributes,
             handshake: None,
             loss: None,
             peer: MacAddress::default(),

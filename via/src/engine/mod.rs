@@ -4,6 +4,7 @@
 //! and the next deadline come out. There is no clock, no socket and no thread in here, and no randomness but
 //! from the seed that it is made with, so that two engines joined by a simulated wire run the same way each time.
 
+mod attributes;
 mod config;
 mod congestion;
 mod core;
@@ -641,7 +642,7 @@ impl Engine {
     /// Connects an idle interface to who asked.
     ///
     /// # Errors
-    /// [`Error::ReliabilityLevel`], [`Error::TransferSizeMismatch`]: the request stays, and nothing was sent.
+    /// [`Error::ReliabilityMismatch`], [`Error::TransferSizeMismatch`]: the request stays, and nothing was sent.
     /// [`Error::State`] of the interface, [`Error::Parameter`] for a request that is no more.
     pub fn accept<O: Output + ?Sized>(
         &mut self,
@@ -665,7 +666,10 @@ impl Engine {
         }
         let theirs = pending.attributes;
         if theirs.reliability != endpoint.attributes.reliability {
-            return Err(Error::ReliabilityLevel(theirs.reliability));
+            return Err(Error::ReliabilityMismatch {
+                local: endpoint.attributes.reliability,
+                remote: theirs.reliability,
+            });
         }
         if theirs.max_transfer_size != endpoint.attributes.max_transfer_size {
             return Err(Error::TransferSizeMismatch {

@@ -12,12 +12,13 @@ use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::Nic;
 
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
+use crate::memory::RegionLimits;
 use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire::{self, Words};
 use crate::{
-    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, Segment, ViAttributes, ViId, ViState,
+    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
+    NicProperties, Peer, ProtectionTag, Result, Segment, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -49,7 +50,7 @@ impl Ethernet {
     ) -> Result<Self> {
         let about = adapter.properties().clone();
         let transmitter = Transmitter::new(&domain, &about)?;
-        let engine = Engine::new(EngineConfig {
+        let mut engine = Engine::new(EngineConfig {
             mac: about.mac,
             name: name.to_owned(),
             mtu: about.mtu,
@@ -60,6 +61,8 @@ impl Ethernet {
             lossless: about.lossless,
             tuning: Tuning { integrity, ..Tuning::default() },
         })?;
+        let regions = RegionLimits::of(&*domain);
+        engine.regions().limit(regions);
         let properties = NicProperties {
             device: about.device,
             driver: about.driver,
@@ -70,7 +73,13 @@ impl Ethernet {
             max_segments: engine::MAX_SEGMENTS,
             max_depth: engine::MAX_DEPTH,
             max_cq_entries: 1 << 16,
-            max_regions: crate::memory::MAX_REGIONS,
+            max_cqs: crate::cq::MAX_CQS,
+            max_tags: crate::tags::MAX_TAGS,
+            max_regions: regions.regions,
+            max_registered_bytes: regions.bytes,
+            max_region_bytes: regions.block,
+            max_listeners: engine::MAX_LISTENERS,
+            max_discriminator: NetAddress::MAX_DISCRIMINATOR,
             max_private_data: engine::MAX_PRIVATE_DATA,
             reliability_levels: Engine::RELIABILITY_LEVELS,
             classes: &[crate::EndpointClass::Dma],
@@ -411,8 +420,20 @@ impl Provider for Ethernet {
         unsafe { self.engine.regions().register(self.domain.clone(), address, len, attributes) }
     }
 
+    fn region(&mut self, handle: MemoryHandle) -> Option<MemoryRegion> {
+        self.engine.regions().get(handle)
+    }
+
+    fn uses_tag(&mut self, tag: ProtectionTag) -> bool {
+        self.engine.uses_tag(tag)
+    }
+
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
         self.engine.create_vi(attributes)
+    }
+
+    fn set_vi_attributes(&mut self, vi: ViId, attributes: &ViAttributes) -> Result<()> {
+        self.engine.set_vi_attributes(vi, attributes)
     }
 
     fn destroy_vi(&mut self, vi: ViId, _sinks: &mut Sinks) -> Result<()> {
