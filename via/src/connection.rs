@@ -1,9 +1,8 @@
 //! Connections: who waits, who asks, and what each end learns of the other.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::nic::Shared;
+use crate::handle::Handle;
 use crate::provider::{ListenerId, RequestId};
 use crate::{NetAddress, ReliabilityLevel, Result, Vi};
 
@@ -26,12 +25,12 @@ pub struct Peer {
 
 /// Waits for connection requests at a discriminator. Dropping it rejects those not yet answered.
 pub struct Listener {
-    nic: Arc<Shared>,
+    nic: Handle,
     id: ListenerId,
 }
 
 impl Listener {
-    pub(crate) fn new(nic: Arc<Shared>, id: ListenerId) -> Self {
+    pub(crate) fn new(nic: Handle, id: ListenerId) -> Self {
         Self { nic, id }
     }
 
@@ -69,7 +68,7 @@ impl Drop for Listener {
 
 /// A connection request. Dropping it unanswered rejects it.
 pub struct Request {
-    nic: Arc<Shared>,
+    nic: Handle,
     id: RequestId,
     peer: Box<Peer>,
     answered: bool,

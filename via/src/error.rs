@@ -114,6 +114,12 @@ pub enum Error {
     /// The connection broke.
     #[error("the connection was lost: {0}")]
     Lost(ConnectionLoss),
+    /// A completion queue cannot be made smaller than what was promised to its work queues (VIP_ERROR_RESOURCE).
+    #[error("the completion queue has promised {promised} entries to its work queues, and cannot have fewer")]
+    Promised {
+        /// Entries.
+        promised: usize,
+    },
     /// Something still uses the object.
     #[error("{0} is still in use")]
     InUse(&'static str),

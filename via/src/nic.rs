@@ -1,8 +1,8 @@
 //! The NIC object: what programs open, and where the locks are.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
@@ -10,19 +10,24 @@ use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 
 use crate::background::Background;
+use crate::callbacks::Callbacks;
 use crate::connection::Listener;
 use crate::cq::{CompletionQueue, Completions, Ring};
 use crate::credits::Credits;
+use crate::devices::{self, Registered};
 use crate::ethernet::Ethernet;
+use crate::handle::Handle;
 use crate::hosts::Hosts;
 use crate::provider::{AnyProvider, Provider};
+use crate::seldom::Seldom;
 use crate::sinks::Sinks;
 use crate::sleep;
 use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
 use crate::{
-    Clock, Completion, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion,
-    ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
+    AsyncError, Clock, Completion, Descriptor, EndpointClass, Error, ErrorCode, ErrorResource, MacAddress,
+    MemoryAttributes, MemoryRegion, ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId,
+    WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -101,10 +106,31 @@ pub struct NicProperties {
 /// [`Nic::poll`]. A program that does something else for long keeps its peers waiting for acknowledgements, and after
 /// some 5 s they take it for dead; with [`Progress::Thread`] a thread stands in for it.
 ///
-/// Clones are handles to the same one; it closes with the last handle and
-/// the last object made from it.
+/// A device may be opened many times in one process: each [`Nic::open`] gives a handle of its own to the same NIC, with
+/// an error handler of its own. Clones are the same handle. The NIC closes with the last handle and the last object made
+/// from it, before that one's drop returns.
 #[derive(Clone)]
-pub struct Nic(Arc<Shared>);
+pub struct Nic(Arc<Opened>);
+
+/// One opening of a NIC.
+struct Opened {
+    shared: Handle,
+    number: u32,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        drop(self.shared.callbacks.set_error_handler(self.number, None));
+    }
+}
+
+impl std::ops::Deref for Opened {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.shared
+    }
+}
 
 /// What all objects of a NIC share.
 pub(crate) struct Shared {
@@ -120,9 +146,28 @@ pub(crate) struct Shared {
     id: u32,
     name: String,
     hosts: Hosts,
+    /// What it was opened with, as far as a second opening has to agree.
+    agreed: Agreed,
     pub(crate) sleepers: sleep::Sleepers,
     /// Who drives it when the program does not.
-    background: OnceLock<Background>,
+    pub(crate) background: Mutex<Option<Background>>,
+    callbacks: Arc<Callbacks>,
+    /// The adapter has failed, and those who opened the NIC were told.
+    failed: AtomicBool,
+    faults: Seldom,
+    /// Handles and objects of the program's.
+    pub(crate) handles: AtomicUsize,
+    /// How often it was opened.
+    openings: AtomicU32,
+    /// The last to go: then the device may be opened anew.
+    _registered: Option<Registered>,
+}
+
+/// What those who open a NIC together agree on.
+struct Agreed {
+    hosts: Option<PathBuf>,
+    adapter: adapter::NicConfig,
+    integrity: bool,
 }
 
 pub(crate) struct Core {
@@ -139,7 +184,7 @@ impl Core {
     /// Takes the oldest completion of a ring.
     #[inline(always)]
     fn reap(&mut self, ring: &Ring) -> Option<Completion> {
-        let completion = self.sinks.rings.pop(ring.key())?;
+        let completion = self.sinks.pop(ring.key())?;
         if !self.sinks.reaped(&completion) {
             // Its interface is gone: the entry that was kept for this completion is free now.
             ring.release(1);
@@ -176,15 +221,57 @@ static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
 impl Nic {
     /// Opens the device called `device` (a PCI address, or `vfio-user:PATH`; see [`uvia_driver::pci::check_name`]) in a
-    /// DMA domain of its own.
+    /// DMA domain of its own. Where this process has it open, this is one more handle to the same NIC.
     ///
     /// # Errors
-    /// What keeps the device from being opened, by name and with the way out.
+    /// What keeps the device from being opened, by name and with the way out; [`Error::Parameter`] when it is open with
+    /// other options (a name, a hosts file, an adapter's set-up or a wish for checks that are not the default must be
+    /// those of the first; the clock is the first one's).
     pub fn open(device: &str, options: NicOptions) -> Result<Self> {
-        let device = uvia_driver::pci::open(device)?;
-        let domain = device.domain().clone();
-        let adapter = adapter::open(device, &options.adapter)?;
-        Self::with_adapter(adapter, domain, options)
+        let ours = options.clone();
+        let (shared, known) = devices::open(device, |registered| {
+            let device = uvia_driver::pci::open(device)?;
+            let domain = device.domain().clone();
+            let adapter = adapter::open(device, &ours.adapter)?;
+            Shared::open(adapter, domain, ours, Some(registered))
+        })?;
+        if known {
+            shared.agree(&options)?;
+        }
+        if options.progress == Progress::Thread {
+            shared.start_background()?;
+        }
+        Ok(Self::opened(shared))
+    }
+
+    /// One more handle of its own to the same NIC, as by [`Nic::open`].
+    pub fn open_again(&self) -> Self {
+        Self::opened(self.0.shared.clone())
+    }
+
+    fn opened(shared: Handle) -> Self {
+        let number = shared.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        Self(Arc::new(Opened { shared, number }))
+    }
+
+    /// Calls `handler` with errors that no descriptor can carry: those of the NIC, and those of interfaces that were
+    /// created by this handle or a clone of it. It runs on a thread of the NIC's that is for handlers, one call at a time,
+    /// and holds no lock: it may call anything, and block. An error that happens again before it was told is told once.
+    /// Without a handler errors are logged by `tracing`, at most now and then.
+    ///
+    /// The handler is kept until it is replaced, or the last clone of this handle goes; so it must not own one.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn set_error_handler(&self, handler: impl Fn(&AsyncError) + Send + Sync + 'static) -> Result<()> {
+        self.0.start_handlers()?;
+        drop(self.0.callbacks.set_error_handler(self.0.number, Some(Arc::new(handler))));
+        Ok(())
+    }
+
+    /// Restores the default: errors are logged.
+    pub fn clear_error_handler(&self) {
+        drop(self.0.callbacks.set_error_handler(self.0.number, None));
     }
 
     /// Makes a NIC of an adapter that is open already; its memory is mapped into `domain`, which must be the
@@ -197,39 +284,12 @@ impl Nic {
         domain: Arc<dyn DmaDomain>,
         options: NicOptions,
     ) -> Result<Self> {
-        let name = match options.name {
-            Some(name) => name,
-            None => system_host_name(),
-        };
-        let hosts = Hosts::load(options.hosts.as_deref())?;
-        let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
-        for (name, mac) in hosts.iter() {
-            provider.add_host(name, mac)?;
-        }
-        let properties = provider.properties().clone();
         let progress = options.progress;
-        let shared = Arc::new(Shared {
-            core: Turn::new(Core {
-                tags: Tags::new(id),
-                cqs: 0,
-                turns: 0,
-                sinks: Sinks::new(properties.max_vis),
-                provider: AnyProvider::Ethernet(Box::new(provider)),
-            }),
-            posts: ArrayQueue::new(POSTS),
-            posted: AtomicBool::new(false),
-            properties,
-            id,
-            name,
-            hosts,
-            sleepers: sleep::Sleepers::default(),
-            background: OnceLock::new(),
-        });
+        let shared = Shared::open(adapter, domain, options, None)?;
         if progress == Progress::Thread {
-            let _ = shared.background.set(Background::start(&shared)?);
+            shared.start_background()?;
         }
-        Ok(Self(shared))
+        Ok(Self::opened(shared))
     }
 
     /// What it is, and its limits.
@@ -321,12 +381,8 @@ impl Nic {
     /// # Errors
     /// [`Error::Resource`] for more entries than the NIC allows, or more queues; [`Error::Parameter`] for no entry.
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue> {
-        let limit = self.0.properties.max_cq_entries;
-        match entries {
-            0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
-            _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
-            _ => CompletionQueue::new(&self.0, entries),
-        }
+        self.0.check_entries(entries)?;
+        CompletionQueue::new(&self.0, entries)
     }
 
     /// Creates a virtual interface; work queues without a completion queue are reaped by the interface itself.
@@ -356,9 +412,10 @@ impl Nic {
                 receive.undo();
             })?;
             core.sinks.open(id, credits.clone(), send.ring.key(), receive.ring.key());
+            core.sinks.set_owner(id, self.0.number);
             id
         };
-        Ok(Vi::new(self.0.clone(), id, credits, *attributes, send.into_parts(), receive.into_parts()))
+        Ok(Vi::new(self.0.shared.clone(), id, credits, *attributes, send.into_parts(), receive.into_parts()))
     }
 
     /// Waits for connection requests at a discriminator, keeping up to `backlog` unanswered ones.
@@ -367,7 +424,7 @@ impl Nic {
     /// When somebody on this NIC waits there already, or the discriminator is too long.
     pub fn listen(&self, discriminator: &[u8], backlog: usize) -> Result<Listener> {
         let id = self.0.core().provider.listen(discriminator, backlog)?;
-        Ok(Listener::new(self.0.clone(), id))
+        Ok(Listener::new(self.0.shared.clone(), id))
     }
 
     /// Finds a host by its name: in the hosts file, else by asking all of the network for up to `timeout`.
@@ -396,8 +453,138 @@ impl Nic {
             .ok_or_else(|| Error::UnknownHost { name: name.to_owned(), millis: timeout.as_millis() as u64 })
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Handle {
         &self.0
+    }
+}
+
+impl Shared {
+    /// A NIC of an adapter, and the first handle to it.
+    fn open(
+        adapter: Box<dyn adapter::Nic>,
+        domain: Arc<dyn DmaDomain>,
+        options: NicOptions,
+        registered: Option<Registered>,
+    ) -> Result<Handle> {
+        let name = match options.name {
+            Some(name) => name,
+            None => system_host_name(),
+        };
+        let hosts = Hosts::load(options.hosts.as_deref())?;
+        let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
+        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
+        for (name, mac) in hosts.iter() {
+            provider.add_host(name, mac)?;
+        }
+        let properties = provider.properties().clone();
+        let sinks = Sinks::new(properties.max_vis);
+        let callbacks = sinks.callbacks().clone();
+        Ok(Handle::first(Self {
+            core: Turn::new(Core {
+                tags: Tags::new(id),
+                cqs: 0,
+                turns: 0,
+                sinks,
+                provider: AnyProvider::Ethernet(Box::new(provider)),
+            }),
+            posts: ArrayQueue::new(POSTS),
+            posted: AtomicBool::new(false),
+            properties,
+            id,
+            name,
+            hosts,
+            agreed: Agreed { hosts: options.hosts, adapter: options.adapter, integrity: options.integrity },
+            sleepers: sleep::Sleepers::default(),
+            background: Mutex::new(None),
+            callbacks,
+            failed: AtomicBool::new(false),
+            faults: Seldom::new(),
+            handles: AtomicUsize::new(1),
+            openings: AtomicU32::new(0),
+            _registered: registered,
+        }))
+    }
+
+    /// Refuses options that are not those that the NIC is open with.
+    fn agree(&self, options: &NicOptions) -> Result<()> {
+        let differs = |what: &str| {
+            Err(Error::Parameter(format!(
+                "{} is open in this process with another {what}: leave the option at its default, or close it first",
+                self.properties.device
+            )))
+        };
+        let Agreed { hosts, adapter, integrity } = &self.agreed;
+        if options.name.as_ref().is_some_and(|name| *name != self.name) {
+            return differs("host name");
+        }
+        if options.hosts.is_some() && options.hosts != *hosts {
+            return differs("hosts file");
+        }
+        if options.adapter != adapter::NicConfig::default() && options.adapter != *adapter {
+            return differs("set-up of the adapter");
+        }
+        if options.integrity && !integrity {
+            return differs("choice of end-to-end checks");
+        }
+        Ok(())
+    }
+
+    /// Refuses a number of entries that a completion queue cannot have.
+    pub(crate) fn check_entries(&self, entries: usize) -> Result<()> {
+        let limit = self.properties.max_cq_entries;
+        match entries {
+            0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
+            _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The program is about to do something else: the NIC's thread takes over at once.
+    pub(crate) fn kick(&self) {
+        if let Some(background) = &*self.background.lock().unwrap_or_else(PoisonError::into_inner) {
+            background.kick();
+        }
+    }
+
+    /// The adapter failed where nobody hears of it by a call's outcome.
+    #[cold]
+    pub(crate) fn fault(&self, e: &Error) {
+        if let Some(more) = self.faults.due() {
+            tracing::warn!(more, "{}: {e}", self.properties.device);
+        }
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            let error = AsyncError { code: ErrorCode::Catastrophic, resource: ErrorResource::Nic };
+            self.callbacks.error_of_nic(error);
+        }
+    }
+
+    /// It works (again).
+    pub(crate) fn works(&self) {
+        if self.failed.load(Ordering::Relaxed) {
+            self.failed.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The last handle is gone.
+    pub(crate) fn close(&self) {
+        // It holds what this is made of, and drives it: it goes first.
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(background);
+        self.callbacks.end();
+        let mut core = self.core();
+        let core = &mut *core;
+        core.provider.close(&mut core.sinks);
+    }
+}
+
+impl Handle {
+    /// Starts what handlers need: a thread that calls them, and one that drives the NIC.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start_handlers(&self) -> Result<()> {
+        self.start_background()?;
+        self.callbacks.start()
     }
 }
 
@@ -408,7 +595,7 @@ struct Promised {
     depth: usize,
 }
 
-fn promised(nic: &Arc<Shared>, cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
+fn promised(nic: &Handle, cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
     let (ring, shared) = match cq {
         Some(cq) => (cq.ring().clone(), true),
         None => (Ring::new(nic, depth), false),
@@ -470,7 +657,7 @@ impl Shared {
     }
 
     #[inline(always)]
-    fn progress_with(&self, core: &mut Core) -> Result<usize> {
+    pub(crate) fn progress_with(&self, core: &mut Core) -> Result<usize> {
         core.turns = core.turns.wrapping_add(1);
         self.drain_posts(core)?;
         core.provider.progress(&mut core.sinks)
@@ -523,10 +710,10 @@ impl Shared {
         // A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is next
         // polled.
         if let Err(e) = self.drain_posts(core) {
-            fault_at_post(&e);
+            self.fault(&e);
         }
         if let Err(e) = core.post(vi, queue, descriptor) {
-            fault_at_post(&e);
+            self.fault(&e);
         }
     }
 
@@ -558,8 +745,19 @@ impl Shared {
             outcome?;
         } else {
             core.reap_waiting(ring, into);
+            if into.len() == before {
+                self.reap_watched(core, ring, into)?;
+            }
         }
         Ok(into.len() - before)
+    }
+
+    /// As [`Shared::reap_into`] for a ring that somebody watches, and that has nothing: it is not filled directly.
+    #[cold]
+    fn reap_watched(&self, core: &mut Core, ring: &Ring, into: &mut Completions) -> Result<()> {
+        self.progress_with(core)?;
+        core.reap_waiting(ring, into);
+        Ok(())
     }
 
     /// Destroys an interface. What is reaped of it from now on is not counted back.
@@ -586,14 +784,6 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        drop(self.background.take());
-        let core = self.core.get_mut();
-        core.provider.close(&mut core.sinks);
-    }
-}
-
 /// The system's host name, or "localhost" where it has none.
 fn system_host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -601,9 +791,4 @@ fn system_host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
-}
-
-#[cold]
-fn fault_at_post(e: &Error) {
-    tracing::warn!("posting: {e}");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::cq::Ring;
 use crate::credits::Credits;
-use crate::nic::Shared;
+use crate::handle::Handle;
 use crate::{
     Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ProtectionTag,
     ReliabilityLevel, Result, Segment, ViAttributes, ViId, ViState, WorkQueue,
@@ -15,7 +15,7 @@ use crate::{
 /// A virtual interface: a pair of work queues, connected to one other. Dropping it disconnects it; what was
 /// posted and is not finished comes back flushed to its completion queue, or is dropped with it.
 pub struct Vi {
-    nic: Arc<Shared>,
+    nic: Handle,
     id: ViId,
     credits: Arc<Credits>,
     /// The tag's word, and the longest transfer: apart from the rest, since every post looks at them. They change while
@@ -47,7 +47,7 @@ pub struct PostError {
 
 impl Vi {
     pub(crate) fn new(
-        nic: Arc<Shared>,
+        nic: Handle,
         id: ViId,
         credits: Arc<Credits>,
         attributes: ViAttributes,
@@ -68,8 +68,8 @@ impl Vi {
         }
     }
 
-    pub(crate) fn belongs_to(&self, nic: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.nic, nic)
+    pub(crate) fn belongs_to(&self, nic: &Handle) -> bool {
+        self.nic.is(nic)
     }
 
     /// Its name in completions.
@@ -260,11 +260,23 @@ impl Vi {
     fn done(&self, queue: WorkQueue, patient: bool) -> Result<Option<Box<Descriptor>>> {
         let queue = self.queue(queue);
         if queue.shared {
-            return Err(Error::Parameter(
-                "this work queue is tied to a completion queue: reap that one".to_owned(),
-            ));
+            return Err(tied());
         }
         Ok(queue.ring.reap(patient)?.map(|completion| completion.descriptor))
+    }
+
+    /// Calls `handler` with the next descriptor of a work queue that completes, once, if the queue is not tied to a
+    /// completion queue; as [`CompletionQueue::notify`](crate::CompletionQueue::notify). Those not called when the
+    /// interface is dropped are dropped with it.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when it is tied to one; the system gives no thread.
+    pub fn notify(&self, queue: WorkQueue, handler: impl FnOnce(Completion) + Send + 'static) -> Result<()> {
+        let queue = self.queue(queue);
+        if queue.shared {
+            return Err(tied());
+        }
+        queue.ring.notify(Box::new(handler))
     }
 
     /// Asks for a connection, and waits for the answer up to `timeout`.
@@ -358,6 +370,11 @@ impl Drop for Vi {
             queue.ring.release(queue.depth.saturating_sub(self.credits.out(which)));
         }
     }
+}
+
+#[cold]
+fn tied() -> Error {
+    Error::Parameter("this work queue is tied to a completion queue: reap that one".to_owned())
 }
 
 /// A completion of an interface that is no more is still given to whoever reaps the queue.

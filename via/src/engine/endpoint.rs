@@ -38,6 +38,15 @@ pub(super) struct SendWork {
 }
 
 impl SendWork {
+    /// Whether all of it has, when all frames before `una` have.
+    pub(super) fn has_arrived(&self, una: u32) -> bool {
+        match self.stage {
+            Stage::Waiting => false,
+            Stage::Sent => una.wrapping_sub(self.end) as i32 >= 0,
+            Stage::Ended => true,
+        }
+    }
+
     /// Bytes of it that go out.
     #[inline]
     pub(super) fn outgoing(&self) -> u32 {
@@ -345,6 +354,7 @@ impl Endpoint {
             }
             _ => Status::FLUSHED,
         };
+        self.report_loss(loss, out);
         self.leave(core, now, tell, first, out);
         self.state = ViState::Error;
         self.loss = Some(loss);

@@ -9,6 +9,7 @@ mod config;
 mod congestion;
 mod core;
 mod endpoint;
+mod errors;
 mod farewell;
 mod handshake;
 mod held;
@@ -857,9 +858,12 @@ impl Endpoint {
                 self.complete_too_short(out);
                 (ConnectionLoss::Length, CloseReason::Length)
             }
-            Refusal::Rdma => (ConnectionLoss::RdmaProtection, CloseReason::RdmaProtection),
+            Refusal::RdmaWrite | Refusal::RdmaRead => {
+                (ConnectionLoss::RdmaProtection, CloseReason::RdmaProtection)
+            }
             Refusal::Protocol => (ConnectionLoss::Protocol, CloseReason::Protocol),
         };
+        self.report(refusal, out);
         self.break_off(core, now, loss, Some(tell), out);
     }
 }

@@ -49,7 +49,9 @@ pub(super) enum Refusal {
     /// The message is longer than the receive.
     Length,
     /// It may not write there.
-    Rdma,
+    RdmaWrite,
+    /// It may not read there.
+    RdmaRead,
     /// It makes no sense.
     Protocol,
 }
@@ -155,6 +157,11 @@ impl Receiver {
         self.unacked = 0;
         self.ack_at = Time::NEVER;
         self.owes = false;
+    }
+
+    /// Whether a part of an RDMA write has come, and the rest has not.
+    pub(super) fn is_within_write(&self) -> bool {
+        self.write && self.offset != 0
     }
 
     /// Bit n: frame `next` + 1 + n has arrived.
@@ -458,14 +465,14 @@ impl Endpoint {
         };
         let target = match core.regions.get(MemoryHandle(handle)) {
             _ if !ordered => Err(Refusal::Protocol),
-            _ if !self.attributes.rdma_write => Err(Refusal::Rdma),
+            _ if !self.attributes.rdma_write => Err(Refusal::RdmaWrite),
             // No byte is touched: such a write is a signal, and needs no memory to be named.
             _ if total == 0 => Ok(None),
             Some(region) => match self.writable(&region, address, total) {
                 Some(offset) => Ok(Some((region, offset + piece.offset as usize))),
-                None => Err(Refusal::Rdma),
+                None => Err(Refusal::RdmaWrite),
             },
-            None => Err(Refusal::Rdma),
+            None => Err(Refusal::RdmaWrite),
         };
         let placed = match (&target, source) {
             (Ok(Some((region, offset))), Source::Frame(frame, from)) => {

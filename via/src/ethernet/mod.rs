@@ -328,6 +328,10 @@ impl engine::Output for Out<'_> {
         self.sinks.complete(completion);
     }
 
+    fn error(&mut self, vi: ViId, code: crate::ErrorCode) {
+        self.sinks.error(vi, code);
+    }
+
     fn event(&mut self, event: engine::Event) {
         self.port.tell(event, self.sinks);
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::vec_box)] // Descriptors are boxed when they are posted, and so they are kept.
 
 mod adapter;
+mod errors;
 mod faults;
 mod flips;
 mod fuzz;
