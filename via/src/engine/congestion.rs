@@ -50,6 +50,11 @@ impl Window {
         self.credit = 0;
     }
 
+    /// What was taken for a loss was none: it may grow again as if there had been none.
+    pub(super) fn excused(&mut self) {
+        self.threshold = self.limit;
+    }
+
     /// Nothing was heard for the retransmission time-out.
     pub(super) fn timed_out(&mut self) {
         self.threshold = (self.size / 2).max(FLOOR.min(self.limit));

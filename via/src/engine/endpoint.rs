@@ -4,6 +4,7 @@ use uvia_driver::nic::MacAddress;
 
 use super::core::Core;
 use super::handshake::Handshake;
+use super::not_ready::NotReady;
 use super::reads::{Reads, UNANSWERED};
 use super::receiver::Receiver;
 use super::sender::Sender;
@@ -91,6 +92,8 @@ pub(super) struct Endpoint {
     /// When the first of `probes` was sent, and the last.
     pub(super) asked: Time,
     pub(super) probed: Time,
+    /// The next frame has come, and waits for a receive.
+    pub(super) not_ready: Option<NotReady>,
 }
 
 impl Endpoint {
@@ -120,6 +123,7 @@ impl Endpoint {
             peer_identity: 0,
             asked: Time(0),
             probed: Time(0),
+            not_ready: None,
         }
     }
 
@@ -212,6 +216,7 @@ impl Endpoint {
         self.integrity = core.config.tuning.integrity || theirs.integrity;
         self.last_heard = now;
         self.probes = 0;
+        self.not_ready = None;
         self.route = Route::new(peer.0, core.config.mac.0, theirs.slot, peer_identity);
         let firsts = [self.sends.tail(), self.reads.answers.tail()];
         self.sender.establish(&core.config, theirs, self.integrity, firsts);

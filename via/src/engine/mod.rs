@@ -16,6 +16,7 @@ mod held;
 mod identity;
 mod listener;
 mod names;
+mod not_ready;
 mod output;
 mod reads;
 mod receiver;
@@ -299,8 +300,13 @@ impl Engine {
             if let Err(refusal) = endpoint.take_frame(core, now, fixed, &extensions, frame, out) {
                 return endpoint.refuse(core, now, refusal, out);
             }
-        } else if fixed.flags & data::NOW != 0 {
-            endpoint.receiver.owe();
+        } else {
+            if fixed.flags & data::NOW != 0 {
+                endpoint.receiver.owe();
+            }
+            if fixed.flags & data::NOT_READY != 0 {
+                endpoint.sender.peer_not_ready(now);
+            }
         }
         endpoint.proceed(core, now, out);
         endpoint.settle();

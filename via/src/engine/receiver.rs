@@ -300,6 +300,10 @@ impl Endpoint {
             // It has to come again. What came early is taken in any case: the peer was told that it is here.
             return Ok(());
         }
+        if self.receives.is_empty() && self.lets_wait(&piece) {
+            self.wait_for_receive(core, now);
+            return Ok(());
+        }
         self.take(core, &piece, Source::Frame(frame, from), out)?;
         let receiver = &mut self.receiver;
         receiver.next = receiver.next.wrapping_add(1);
@@ -357,6 +361,10 @@ impl Endpoint {
     ) {
         self.receiver.owes = true;
         if distance >= WINDOW as u32 || self.receiver.seen & (1 << distance) != 0 {
+            return;
+        }
+        if piece.flags & data::WRITE != 0 && self.lets_wait(piece) {
+            // Once it is here it has to be taken, and there may be no receive for it then.
             return;
         }
         let len = piece.len as usize;

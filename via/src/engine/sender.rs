@@ -229,6 +229,14 @@ impl Sender {
         self.measuring = false;
     }
 
+    /// The peer has what is next, and no receive for it: frames are not lost, and it is asked again soon.
+    #[cold]
+    pub(super) fn peer_not_ready(&mut self, now: Time) {
+        self.timeout.progress();
+        self.progress = now;
+        self.window.excused();
+    }
+
     /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either. Answers whether
     /// it is news.
     #[inline(always)]
@@ -749,6 +757,9 @@ impl Endpoint {
     ) {
         if core.full {
             return self.enqueue(core);
+        }
+        if self.is_starved() {
+            flags |= data::NOT_READY;
         }
         let mut extensions = Extensions::default();
         if self.receiver.has_gap() {

@@ -277,6 +277,10 @@ impl engine::Output for Receiving<'_> {
     fn event(&mut self, event: engine::Event) {
         self.port.tell(event, self.sinks);
     }
+
+    fn error(&mut self, vi: ViId, code: crate::ErrorCode) {
+        self.sinks.error(vi, code);
+    }
 }
 
 impl engine::Output for Out<'_> {

@@ -3,7 +3,7 @@
 use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::World;
 use crate::engine::Tuning;
-use crate::{Descriptor, ErrorCode, MemoryAttributes, ReliabilityLevel, RemoteMemory};
+use crate::{Descriptor, ErrorCode, MemoryAttributes, ReliabilityLevel, RemoteMemory, Segment};
 
 /// What a host was told, and is told no more of.
 fn told(pair: &mut Pair, host: usize) -> Vec<ErrorCode> {
@@ -104,35 +104,46 @@ fn refused_transfers_are_told_at_the_target() {
     assert_eq!(told(&mut pair, 1), [ErrorCode::RdmaReadProtection, ErrorCode::ConnectionLost]);
 }
 
-#[test]
-fn a_write_that_is_cut_off_in_its_middle_is_told_at_the_target() {
-    let mut pair = Pair::new();
-    let write = Descriptor::rdma_write(vec![pair.region[0].whole()], remote(&pair, 1, 0));
-    pair.send(0, write);
-    // Some frames are there when the writer leaves.
-    pair.world.until(SECOND, |world| world.delivered > 10);
+/// More than a window at each end.
+fn much(pair: &mut Pair) {
+    let domain = pair.world.domain.clone();
+    pair.region = [0, 1].map(|host| pair.world.hosts[host].region(&domain, 1 << 20));
+}
+
+/// The first end begins a transfer of all its region, and leaves in its middle.
+fn cut_off(
+    pair: &mut Pair,
+    transfer: impl Fn(Vec<Segment>, RemoteMemory) -> Box<Descriptor>,
+) -> Vec<ErrorCode> {
+    much(pair);
+    let delivered = pair.world.delivered;
+    let transfer = transfer(vec![pair.region[0].whole()], remote(pair, 1, 0));
+    pair.send(0, transfer);
+    assert!(pair.world.until(SECOND, |world| world.delivered > delivered + 10));
     pair.disconnect(0);
     pair.world.run(20 * MILLI);
-    assert_eq!(told(&mut pair, 1), [ErrorCode::RdmaWriteAbort, ErrorCode::ConnectionLost]);
+    told(pair, 1)
 }
 
 #[test]
-fn a_read_that_is_cut_off_in_its_middle_is_told_at_the_target() {
-    let mut pair = readable();
-    let delivered = pair.world.delivered;
-    let read = Descriptor::rdma_read(vec![pair.region[0].whole()], remote(&pair, 1, 0));
-    pair.send(0, read);
-    pair.world.until(SECOND, |world| world.delivered > delivered + 5);
-    pair.disconnect(0);
-    pair.world.run(20 * MILLI);
-    assert_eq!(told(&mut pair, 1), [ErrorCode::RdmaTransport, ErrorCode::ConnectionLost]);
-    // One that is over is not.
-    let mut pair = readable();
-    let read = Descriptor::rdma_read(vec![pair.region[0].whole()], remote(&pair, 1, 0));
-    pair.send(0, read);
-    assert!(pair.wait(0).descriptor.status().is_success());
-    pair.world.run(10 * MILLI);
-    pair.disconnect(0);
-    pair.world.run(20 * MILLI);
-    assert_eq!(told(&mut pair, 1), [ErrorCode::ConnectionLost]);
+fn a_transfer_that_is_cut_off_in_its_middle_is_told_at_the_target() {
+    let told_there = cut_off(&mut Pair::new(), Descriptor::rdma_write);
+    assert_eq!(told_there, [ErrorCode::RdmaWriteAbort, ErrorCode::ConnectionLost]);
+    let told_there = cut_off(&mut readable(), Descriptor::rdma_read);
+    assert_eq!(told_there, [ErrorCode::RdmaTransport, ErrorCode::ConnectionLost]);
+}
+
+#[test]
+fn a_transfer_that_is_over_is_not() {
+    for transfer in [Descriptor::rdma_write, Descriptor::rdma_read] {
+        let mut pair = readable();
+        much(&mut pair);
+        let transfer = transfer(vec![pair.region[0].whole()], remote(&pair, 1, 0));
+        pair.send(0, transfer);
+        assert!(pair.wait(0).descriptor.status().is_success());
+        pair.world.run(10 * MILLI);
+        pair.disconnect(0);
+        pair.world.run(20 * MILLI);
+        assert_eq!(told(&mut pair, 1), [ErrorCode::ConnectionLost]);
+    }
 }

@@ -8,6 +8,7 @@ mod errors;
 mod faults;
 mod flips;
 mod fuzz;
+mod not_ready;
 mod pair;
 mod peers;
 mod rng;
