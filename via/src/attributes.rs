@@ -1,10 +1,11 @@
 //! What a virtual interface is asked for, and where it can be reached.
 
 use std::fmt;
+use std::time::Duration;
 
 use uvia_driver::nic::MacAddress;
 
-use crate::{Error, ProtectionTag, Result};
+use crate::{Error, NicProperties, ProtectionTag, Result};
 
 /// What a connection promises (VI Architecture 1.0, "Reliability levels").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +29,7 @@ pub enum EndpointClass {
 }
 
 /// The attributes of a virtual interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ViAttributes {
     /// Must be the same at both ends.
     pub reliability: ReliabilityLevel,
@@ -46,6 +47,10 @@ pub struct ViAttributes {
     pub receive_depth: usize,
     /// How sends reach the adapter.
     pub class: EndpointClass,
+    /// An extension of the architecture: for how long a message that finds no receive posted here is not taken and comes
+    /// again, before the connection breaks. `None`, the architecture's way: it breaks at once. It says nothing at level
+    /// Unreliable. At most [`Self::MAX_NOT_READY`].
+    pub not_ready: Option<Duration>,
 }
 
 impl ViAttributes {
@@ -60,7 +65,45 @@ impl ViAttributes {
             send_depth: 128,
             receive_depth: 128,
             class: EndpointClass::Dma,
+            not_ready: None,
         }
+    }
+
+    /// Longest [`Self::not_ready`].
+    pub const MAX_NOT_READY: Duration = Duration::from_secs(60);
+
+    /// Refuses what a NIC of these properties does not offer.
+    pub(crate) fn check(&self, limits: &NicProperties) -> Result<()> {
+        if !limits.classes.contains(&self.class) {
+            return Err(Error::ClassUnavailable {
+                class: self.class,
+                why: format!("{} ({}) has none", limits.device, limits.driver),
+            });
+        }
+        if !limits.reliability_levels.contains(&self.reliability) {
+            return Err(Error::ReliabilityLevel(self.reliability));
+        }
+        if self.max_transfer_size > limits.max_transfer_size {
+            return Err(Error::TooLong {
+                length: self.max_transfer_size.into(),
+                limit: limits.max_transfer_size.into(),
+            });
+        }
+        if self.not_ready.is_some_and(|time| time > Self::MAX_NOT_READY) {
+            return Err(Error::Parameter(format!(
+                "a receiver may be not ready for {:?} at most",
+                Self::MAX_NOT_READY
+            )));
+        }
+        for depth in [self.send_depth, self.receive_depth] {
+            if depth == 0 || depth > limits.max_depth {
+                return Err(Error::Parameter(format!(
+                    "a work queue's depth is 1 to {}, not {depth}",
+                    limits.max_depth
+                )));
+            }
+        }
+        Ok(())
     }
 }
 

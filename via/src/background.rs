@@ -4,8 +4,10 @@
 //! drives the NIC, and sleeps on the adapter's interrupt while there is nothing to do. So an RDMA write lands, a peer is
 //! answered and a keep-alive is sent with no call by the program; and a program that polls pays nothing for it.
 
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,6 +25,7 @@ const LINGER: Duration = Duration::from_micros(100);
 pub(crate) struct Background {
     /// Its end is what the thread waits for.
     alive: Option<UnixStream>,
+    ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -34,26 +37,36 @@ impl Background {
     pub(crate) fn start(nic: &Arc<Shared>) -> Result<Self> {
         let failed = |e| Error::Driver(uvia_driver::Error::io("starting a NIC's progress thread", e));
         let (alive, end) = UnixStream::pair().map_err(failed)?;
+        alive.set_nonblocking(true).and_then(|()| end.set_nonblocking(true)).map_err(failed)?;
         let interrupt = match nic.core().provider.interrupt() {
             // Its own, so that it may sleep on it without keeping the NIC open.
             Some(fd) => Some(fd.try_clone_to_owned().map_err(failed)?),
             None => None,
         };
         let nic = Arc::downgrade(nic);
+        let ended = Arc::new(AtomicBool::new(false));
+        let until = ended.clone();
         let thread = std::thread::Builder::new()
             .name("uvia-progress".to_owned())
-            .spawn(move || run(&nic, interrupt.as_ref(), &end))
+            .spawn(move || run(&nic, interrupt.as_ref(), &end, &until))
             .map_err(failed)?;
-        Ok(Self { alive: Some(alive), thread: Some(thread) })
+        Ok(Self { alive: Some(alive), ended, thread: Some(thread) })
+    }
+
+    /// The program is about to do something else, or to sleep: the thread need not find out by itself.
+    pub(crate) fn kick(&self) {
+        // Full of kicks: it is awake already. Closed: it has ended.
+        let _ = self.alive.as_ref().map(|mut alive| alive.write(&[1]));
     }
 }
 
 impl Drop for Background {
     fn drop(&mut self) {
+        // Relaxed: nothing else hangs on it; the end of the stream wakes the thread if it sleeps.
+        self.ended.store(true, Ordering::Relaxed);
         drop(self.alive.take());
-        // The thread itself may be who let go of the NIC last.
+        // It never is the thread itself that does this: it has no handle, and calls nothing of the program's.
         if let Some(thread) = self.thread.take()
-            && thread.thread().id() != std::thread::current().id()
             && thread.join().is_err()
         {
             tracing::error!("a NIC's progress thread has panicked");
@@ -62,10 +75,10 @@ impl Drop for Background {
 }
 
 /// Until the NIC is gone.
-fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream) {
+fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream, ended: &AtomicBool) {
     let mut seen = 0;
     let mut active = Instant::now();
-    loop {
+    while !ended.load(Ordering::Relaxed) {
         let Some(held) = nic.upgrade() else { return };
         let turns = held.turns();
         let time = if turns != seen {
@@ -80,7 +93,9 @@ fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream) {
             Ok(time) => time,
             Err(e) => {
                 // The program meets it too, at its next call.
-                tracing::warn!("driving a NIC in the background: {e}");
+                if let Some(held) = nic.upgrade() {
+                    held.fault(&e);
+                }
                 (sleep::LONGEST, false)
             }
         };
@@ -94,7 +109,20 @@ fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream) {
         if armed && let Some(held) = nic.upgrade() {
             Asleep::end(&held, true);
         }
+        if !time.is_zero()
+            && kicked(end)
+            && let Some(held) = nic.upgrade()
+        {
+            seen = held.turns();
+            active = Instant::now();
+        }
     }
+}
+
+/// Whether the thread is to take over now.
+fn kicked(mut end: &UnixStream) -> bool {
+    let mut bytes = [0; 64];
+    matches!(end.read(&mut bytes), Ok(count) if count != 0)
 }
 
 /// Drives the NIC once; answers how long there will be nothing to do, and whether its interrupt is armed for that time.
@@ -102,6 +130,7 @@ fn drive(nic: &Shared, active: &mut Instant, interrupts: bool) -> Result<(Durati
     if nic.drive()? != 0 {
         *active = Instant::now();
     }
+    nic.works();
     if active.elapsed() < LINGER {
         return Ok((Duration::ZERO, false));
     }

@@ -1,9 +1,8 @@
 //! Connections: who waits, who asks, and what each end learns of the other.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::nic::Shared;
+use crate::handle::Handle;
 use crate::provider::{ListenerId, RequestId};
 use crate::{NetAddress, ReliabilityLevel, Result, Vi};
 
@@ -26,12 +25,12 @@ pub struct Peer {
 
 /// Waits for connection requests at a discriminator. Dropping it rejects those not yet answered.
 pub struct Listener {
-    nic: Arc<Shared>,
+    nic: Handle,
     id: ListenerId,
 }
 
 impl Listener {
-    pub(crate) fn new(nic: Arc<Shared>, id: ListenerId) -> Self {
+    pub(crate) fn new(nic: Handle, id: ListenerId) -> Self {
         Self { nic, id }
     }
 
@@ -69,7 +68,7 @@ impl Drop for Listener {
 
 /// A connection request. Dropping it unanswered rejects it.
 pub struct Request {
-    nic: Arc<Shared>,
+    nic: Handle,
     id: RequestId,
     peer: Box<Peer>,
     answered: bool,
@@ -81,12 +80,15 @@ impl Request {
         &self.peer
     }
 
-    /// Connects an idle interface to the one that asks.
+    /// Connects an idle interface to the one that asks; answers who that is, and with which attributes.
     ///
     /// # Errors
-    /// When the interface is not idle, or its level or maximum transfer size differ: nothing was sent then, and
-    /// the request comes back to be accepted with another interface or rejected.
-    pub fn accept(mut self, vi: &Vi, private_data: &[u8]) -> std::result::Result<(), (Self, crate::Error)> {
+    /// [`State`](crate::Error::State) when the interface is not idle,
+    /// [`ReliabilityMismatch`](crate::Error::ReliabilityMismatch) or
+    /// [`TransferSizeMismatch`](crate::Error::TransferSizeMismatch) when it is not what is asked for: nothing was sent
+    /// then, and the request comes back, to be accepted once the interface was changed ([`Vi::set_attributes`]) or with
+    /// another one, or to be rejected. Rights for RDMA need not match.
+    pub fn accept(mut self, vi: &Vi, private_data: &[u8]) -> std::result::Result<Peer, (Self, crate::Error)> {
         let outcome = {
             let mut core = self.nic.core();
             let core = &mut *core;
@@ -99,7 +101,7 @@ impl Request {
         match outcome {
             Ok(()) => {
                 self.answered = true;
-                Ok(())
+                Ok(Peer::clone(&self.peer))
             }
             Err(e) => Err((self, e)),
         }

@@ -1,12 +1,16 @@
 //! Completion queues: bounded, and never overrun.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::nic::Shared;
+use crate::callbacks::NotifyHandler;
+use crate::handle::Handle;
+use crate::promises::Promises;
 use crate::rings::RingKey;
 use crate::{Completion, Error, Result};
+
+/// Most completion queues of a NIC.
+pub(crate) const MAX_CQS: usize = 4096;
 
 /// Where the NIC puts what it has finished. A queue can serve any mix of the work queues of one NIC.
 ///
@@ -48,18 +52,51 @@ impl Completions {
 
 /// A ring of the NIC's, held by the queue's handles and by the interfaces that use it.
 pub(crate) struct Ring {
-    nic: Arc<Shared>,
+    nic: Handle,
     key: RingKey,
-    capacity: usize,
-    /// Entries promised to work queues.
-    promised: AtomicUsize,
+    /// Of a completion queue, and not of a work queue that has none.
+    is_cq: bool,
+    promises: Arc<Promises>,
 }
 
 impl Ring {
-    /// A ring of its own.
-    pub(crate) fn new(nic: &Arc<Shared>, capacity: usize) -> Arc<Self> {
+    /// A ring of a work queue's own.
+    pub(crate) fn new(nic: &Handle, capacity: usize) -> Arc<Self> {
         let key = nic.core().sinks.rings.open(capacity);
-        Arc::new(Self { nic: nic.clone(), key, capacity, promised: AtomicUsize::new(0) })
+        Self::at(nic, key, false, capacity)
+    }
+
+    /// The ring of a completion queue.
+    fn of_cq(nic: &Handle, capacity: usize) -> Result<Arc<Self>> {
+        let mut core = nic.core();
+        if core.cqs == MAX_CQS {
+            return Err(Error::Resource { what: "completion queues", limit: MAX_CQS });
+        }
+        core.cqs += 1;
+        let key = core.sinks.rings.open(capacity);
+        drop(core);
+        Ok(Self::at(nic, key, true, capacity))
+    }
+
+    fn at(nic: &Handle, key: RingKey, is_cq: bool, capacity: usize) -> Arc<Self> {
+        let promises = Arc::new(Promises::new(capacity));
+        Arc::new(Self { nic: nic.clone(), key, is_cq, promises })
+    }
+
+    pub(crate) fn nic(&self) -> &Handle {
+        &self.nic
+    }
+
+    pub(crate) fn promises(&self) -> &Arc<Promises> {
+        &self.promises
+    }
+
+    /// Calls the handler with the next completion.
+    pub(crate) fn notify(&self, handler: NotifyHandler) -> Result<()> {
+        self.nic.start_handlers()?;
+        self.nic.core().sinks.notify(self.key, &self.promises, handler);
+        self.nic.kick();
+        Ok(())
     }
 
     #[inline]
@@ -69,17 +106,12 @@ impl Ring {
 
     /// Promises `depth` entries to a work queue.
     pub(crate) fn promise(&self, depth: usize) -> Result<()> {
-        self.promised
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
-                now.checked_add(depth).filter(|sum| *sum <= self.capacity)
-            })
-            .map(|_| ())
-            .map_err(|_| Error::Resource { what: "entries of the completion queue", limit: self.capacity })
+        self.promises.take(depth)
     }
 
     /// Takes a promise back.
     pub(crate) fn release(&self, depth: usize) {
-        self.promised.fetch_sub(depth, Ordering::Relaxed);
+        self.promises.give_back(depth);
     }
 
     /// The next completion; drives the NIC when there is none.
@@ -92,27 +124,31 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // What was not reaped goes after the lock is free: descriptors may hold the last use of things.
-        let left = self.nic.core().sinks.close_ring(self.key);
-        drop(left);
+        let mut core = self.nic.core();
+        core.cqs -= usize::from(self.is_cq);
+        let left = core.sinks.close_ring(self.key);
+        let calls = core.sinks.callbacks().cancel(self.key);
+        drop(core);
+        drop((left, calls));
     }
 }
 
 impl CompletionQueue {
-    pub(crate) fn new(nic: &Arc<Shared>, capacity: usize) -> Self {
-        Self(Ring::new(nic, capacity))
+    pub(crate) fn new(nic: &Handle, capacity: usize) -> Result<Self> {
+        Ring::of_cq(nic, capacity).map(Self)
     }
 
     pub(crate) fn ring(&self) -> &Arc<Ring> {
         &self.0
     }
 
-    pub(crate) fn belongs_to(&self, nic: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.0.nic, nic)
+    pub(crate) fn belongs_to(&self, nic: &Handle) -> bool {
+        self.0.nic.is(nic)
     }
 
     /// Entries.
     pub fn capacity(&self) -> usize {
-        self.0.capacity
+        self.0.promises.capacity()
     }
 
     /// As [`CompletionQueue::poll`], for all that has completed, as far as the batch has room: takes the NIC once for

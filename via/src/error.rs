@@ -48,9 +48,17 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// The reliability level is not offered, or not that of the other end (VIP_INVALID_RELIABILITY_LEVEL).
-    #[error("reliability level {0:?} does not match or is not offered by this NIC")]
+    /// The reliability level is not offered, or not for this operation (VIP_INVALID_RELIABILITY_LEVEL).
+    #[error("reliability level {0:?} is not offered by this NIC, or not for this operation")]
     ReliabilityLevel(ReliabilityLevel),
+    /// The other end has another reliability level (VIP_INVALID_RELIABILITY_LEVEL).
+    #[error("the reliability levels differ: {local:?} here, {remote:?} there")]
+    ReliabilityMismatch {
+        /// Ours.
+        local: ReliabilityLevel,
+        /// Theirs.
+        remote: ReliabilityLevel,
+    },
     /// The peer asked too, but its interface was created with another level or longest transfer
     /// (VIP_INVALID_RELIABILITY_LEVEL, VIP_INVALID_MTU).
     #[error(
@@ -106,6 +114,12 @@ pub enum Error {
     /// The connection broke.
     #[error("the connection was lost: {0}")]
     Lost(ConnectionLoss),
+    /// A completion queue cannot be made smaller than what was promised to its work queues (VIP_ERROR_RESOURCE).
+    #[error("the completion queue has promised {promised} entries to its work queues, and cannot have fewer")]
+    Promised {
+        /// Entries.
+        promised: usize,
+    },
     /// Something still uses the object.
     #[error("{0} is still in use")]
     InUse(&'static str),

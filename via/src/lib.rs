@@ -4,34 +4,45 @@
 //! created on it, connected by name to others, and then send, receive and write into each other's memory by
 //! descriptors, whose completions come from their queues. No step of that takes a system call.
 
+mod async_error;
 mod attributes;
 mod background;
+mod callbacks;
 mod clock;
 mod connection;
 mod cq;
 mod credits;
 mod descriptor;
+mod devices;
 mod engine;
 mod error;
 mod ethernet;
+mod event;
+mod handle;
 mod hosts;
 mod memory;
 mod nic;
+mod promises;
 mod provider;
+mod registration;
 mod ring;
 mod rings;
+mod seldom;
 mod sinks;
 mod sleep;
+mod tags;
 mod turn;
 mod vi;
 mod wire;
 
+pub use async_error::{AsyncError, ErrorCode, ErrorResource};
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
 pub use clock::Clock;
 pub use connection::{Listener, Peer, Request};
 pub use cq::{CompletionQueue, Completions};
 pub use descriptor::{Completion, Descriptor, Operation, RemoteMemory, Segment, Status, ViId, WorkQueue};
 pub use error::{ConnectionLoss, Error, Result};
+pub use event::{CompletionEvent, NextCompletion};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
 pub use nic::{Nic, NicOptions, NicProperties, Progress};
 pub use uvia_driver::nic::MacAddress;

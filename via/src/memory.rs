@@ -1,6 +1,7 @@
 //! Registered memory: what descriptors name, and what a peer may be given the right to touch.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use uvia_driver::dma::{DeviceAccess, DmaDomain, DmaMemory, DmaRegion, DmaSegment, DmaSlot, Rights, copy};
@@ -22,6 +23,23 @@ impl ProtectionTag {
     pub(crate) fn nic(self) -> u32 {
         (self.0 >> 32) as u32
     }
+
+    /// Its number there.
+    pub(crate) fn id(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// All of it, as a word that can be kept in an atomic one.
+    #[inline(always)]
+    pub(crate) const fn word(self) -> u64 {
+        self.0
+    }
+
+    /// Back from [`ProtectionTag::word`].
+    #[inline(always)]
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
+    }
 }
 
 /// Names a registered region to a peer. Never 0 and never all ones; a handle of memory that is no longer
@@ -29,7 +47,9 @@ impl ProtectionTag {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct MemoryHandle(pub u32);
 
-/// What a region is registered with.
+/// What a region is registered with, and what may be changed later ([`Nic::set_memory_attributes`]).
+///
+/// [`Nic::set_memory_attributes`]: crate::Nic::set_memory_attributes
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryAttributes {
     /// Interfaces of this tag may use it.
@@ -68,9 +88,30 @@ struct Inner {
     len: usize,
     backing: Backing,
     handle: MemoryHandle,
-    attributes: MemoryAttributes,
-    /// Returns the handle's slot when the last user is gone.
-    retired: Arc<crossbeam::queue::SegQueue<u32>>,
+    /// The tag's word. It and `rights` are stored under the NIC's lock, under which remote accesses are checked: these
+    /// see both or neither. A post looks at the tag alone, without the lock; relaxed, since it orders nothing else.
+    tag: AtomicU64,
+    rights: AtomicU8,
+    ledger: Arc<Ledger>,
+}
+
+/// In [`Inner::rights`].
+const RDMA_WRITE: u8 = 1;
+const RDMA_READ: u8 = 2;
+
+impl MemoryAttributes {
+    fn rights(self) -> u8 {
+        (if self.rdma_write { RDMA_WRITE } else { 0 }) | (if self.rdma_read { RDMA_READ } else { 0 })
+    }
+}
+
+/// Where regions that go, from whatever thread, are accounted for.
+#[derive(Default)]
+struct Ledger {
+    /// Handles whose last user is gone: their slots are free.
+    retired: crossbeam::queue::SegQueue<u32>,
+    /// Bytes registered.
+    bytes: AtomicU64,
 }
 
 /// The first byte of a region.
@@ -83,7 +124,8 @@ unsafe impl Sync for Start {}
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.retired.push(self.handle.0);
+        self.ledger.bytes.fetch_sub(self.len as u64, Ordering::Relaxed);
+        self.ledger.retired.push(self.handle.0);
     }
 }
 
@@ -118,10 +160,34 @@ impl MemoryRegion {
         self.0.handle
     }
 
-    /// What it was registered with.
+    /// Its attributes as they are now.
     #[inline]
-    pub fn attributes(&self) -> &MemoryAttributes {
-        &self.0.attributes
+    pub fn attributes(&self) -> MemoryAttributes {
+        let rights = self.0.rights.load(Ordering::Relaxed);
+        MemoryAttributes {
+            tag: self.tag(),
+            rdma_write: rights & RDMA_WRITE != 0,
+            rdma_read: rights & RDMA_READ != 0,
+        }
+    }
+
+    /// Interfaces of this tag may use it.
+    #[inline(always)]
+    pub fn tag(&self) -> ProtectionTag {
+        ProtectionTag::from_word(self.0.tag.load(Ordering::Relaxed))
+    }
+
+    /// Changes the attributes; under the NIC's lock.
+    pub(crate) fn set_attributes(&self, attributes: MemoryAttributes) {
+        self.0.tag.store(attributes.tag.word(), Ordering::Relaxed);
+        self.0.rights.store(attributes.rights(), Ordering::Relaxed);
+    }
+
+    /// Ends the registration, if nothing else refers to it: no clone, and no segment of a descriptor. Under the NIC's
+    /// lock, under which handles are looked up: nobody takes hold of it meanwhile. What is returned is unmapped where it
+    /// is dropped.
+    pub(crate) fn end(self) -> std::result::Result<impl Drop, Self> {
+        Arc::try_unwrap(self.0).map_err(Self)
     }
 
     /// How the adapter gets at it. An adapter that another process serves (vfio-user) asks for memory that has no file,
@@ -249,7 +315,40 @@ impl std::fmt::Debug for MemoryRegion {
 pub(crate) struct RegionTable {
     slots: Vec<Slot>,
     free: Vec<u32>,
-    retired: Arc<crossbeam::queue::SegQueue<u32>>,
+    ledger: Arc<Ledger>,
+    limits: RegionLimits,
+}
+
+/// How much may be registered with a NIC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RegionLimits {
+    /// Regions.
+    pub(crate) regions: usize,
+    /// Bytes of all of them.
+    pub(crate) bytes: u64,
+    /// Bytes of one.
+    pub(crate) block: u64,
+}
+
+impl RegionLimits {
+    /// Bytes that a process can have mapped at all.
+    const ADDRESS_SPACE: u64 = 1 << 47;
+
+    /// What handles can tell apart.
+    pub(crate) const MOST: Self =
+        Self { regions: MAX_REGIONS, bytes: Self::ADDRESS_SPACE, block: Self::ADDRESS_SPACE };
+
+    /// What can be registered in a domain.
+    pub(crate) fn of(domain: &dyn DmaDomain) -> Self {
+        let limits = domain.limits();
+        let sizes = limits.apertures.iter().map(|range| (range.end() - range.start()).saturating_add(1));
+        let mappings = limits.max_mappings.and_then(|most| usize::try_from(most).ok()).unwrap_or(usize::MAX);
+        Self {
+            regions: mappings.min(MAX_REGIONS),
+            bytes: sizes.clone().fold(0, u64::saturating_add).min(Self::ADDRESS_SPACE),
+            block: sizes.max().unwrap_or(0).min(Self::ADDRESS_SPACE),
+        }
+    }
 }
 
 struct Slot {
@@ -264,7 +363,35 @@ pub(crate) const MAX_REGIONS: usize = (1 << SLOT_BITS) - 2;
 
 impl RegionTable {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), retired: Arc::default() }
+        Self { slots: Vec::new(), free: Vec::new(), ledger: Arc::default(), limits: RegionLimits::MOST }
+    }
+
+    /// Sets how much may be registered.
+    pub(crate) fn limit(&mut self, limits: RegionLimits) {
+        self.limits = limits;
+    }
+
+    /// Refuses what would go beyond the limits.
+    fn check_room(&self, len: usize) -> Result<()> {
+        let RegionLimits { bytes, block, .. } = self.limits;
+        if len == 0 {
+            return Err(Error::Parameter("a region of 0 bytes cannot be registered".to_owned()));
+        }
+        if len as u64 > block {
+            return Err(Error::TooLong { length: len as u64, limit: block });
+        }
+        if self.ledger.bytes.load(Ordering::Relaxed).saturating_add(len as u64) > bytes {
+            return Err(Error::Resource { what: "registered bytes", limit: bytes as usize });
+        }
+        Ok(())
+    }
+
+    /// Whether a region is registered under that tag.
+    pub(crate) fn uses(&self, tag: ProtectionTag) -> bool {
+        self.slots
+            .iter()
+            .filter_map(|slot| slot.region.upgrade())
+            .any(|inner| MemoryRegion(inner).tag() == tag)
     }
 
     /// Allocates and registers memory of the table's own.
@@ -274,9 +401,7 @@ impl RegionTable {
         len: usize,
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion> {
-        if len == 0 {
-            return Err(Error::Parameter("a region of 0 bytes cannot be registered".to_owned()));
-        }
+        self.check_room(len)?;
         // Read-only: the adapter fetches from registered memory and stores into its receive ring alone.
         let memory = DmaMemory::allocate(domain, len, Rights::READ)?;
         self.insert(Backing::Owned(memory), attributes)
@@ -293,13 +418,14 @@ impl RegionTable {
         len: usize,
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion> {
+        self.check_room(len)?;
         // SAFETY: the caller's promise is the same.
         let region = unsafe { DmaRegion::register(domain, address, len, Rights::READ)? };
         self.insert(Backing::Caller(region), attributes)
     }
 
     fn insert(&mut self, backing: Backing, attributes: MemoryAttributes) -> Result<MemoryRegion> {
-        while let Some(handle) = self.retired.pop() {
+        while let Some(handle) = self.ledger.retired.pop() {
             let slot = (handle & ((1 << SLOT_BITS) - 1)) - 1;
             if let Some(entry) = self.slots.get_mut(slot as usize) {
                 entry.generation = (entry.generation + 1) & (u32::MAX >> SLOT_BITS);
@@ -308,11 +434,11 @@ impl RegionTable {
         }
         let slot = match self.free.pop() {
             Some(slot) => slot,
-            None if self.slots.len() < MAX_REGIONS => {
+            None if self.slots.len() < self.limits.regions => {
                 self.slots.push(Slot { generation: 0, region: Weak::new() });
                 self.slots.len() as u32 - 1
             }
-            None => return Err(Error::Resource { what: "registered regions", limit: MAX_REGIONS }),
+            None => return Err(Error::Resource { what: "registered regions", limit: self.limits.regions }),
         };
         let entry = &mut self.slots[slot as usize];
         let handle = MemoryHandle(entry.generation << SLOT_BITS | (slot + 1));
@@ -320,9 +446,16 @@ impl RegionTable {
             Backing::Owned(memory) => (memory.as_ptr(), memory.len()),
             Backing::Caller(region) => (region.as_ptr(), region.len()),
         };
-        let inner =
-            Inner { start: Start(start), len, backing, handle, attributes, retired: self.retired.clone() };
-        let inner = Arc::new(inner);
+        self.ledger.bytes.fetch_add(len as u64, Ordering::Relaxed);
+        let inner = Arc::new(Inner {
+            start: Start(start),
+            len,
+            backing,
+            handle,
+            tag: AtomicU64::new(attributes.tag.word()),
+            rights: AtomicU8::new(attributes.rights()),
+            ledger: self.ledger.clone(),
+        });
         entry.region = Arc::downgrade(&inner);
         Ok(MemoryRegion(inner))
     }

@@ -1,8 +1,8 @@
 //! The NIC object: what programs open, and where the locks are.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam::queue::ArrayQueue;
@@ -10,18 +10,24 @@ use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 
 use crate::background::Background;
+use crate::callbacks::Callbacks;
 use crate::connection::Listener;
 use crate::cq::{CompletionQueue, Completions, Ring};
 use crate::credits::Credits;
+use crate::devices::{self, Registered};
 use crate::ethernet::Ethernet;
+use crate::handle::Handle;
 use crate::hosts::Hosts;
 use crate::provider::{AnyProvider, Provider};
+use crate::seldom::Seldom;
 use crate::sinks::Sinks;
 use crate::sleep;
+use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
 use crate::{
-    Clock, Completion, Descriptor, EndpointClass, Error, MacAddress, MemoryAttributes, MemoryRegion,
-    ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId, WorkQueue,
+    AsyncError, Clock, Completion, Descriptor, EndpointClass, Error, ErrorCode, ErrorResource, MacAddress,
+    MemoryAttributes, MemoryRegion, ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId,
+    WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -72,8 +78,20 @@ pub struct NicProperties {
     pub max_depth: usize,
     /// Most entries of a completion queue.
     pub max_cq_entries: usize,
+    /// Most completion queues, beside those of work queues that have none of their own.
+    pub max_cqs: usize,
+    /// Most protection tags at a time.
+    pub max_tags: usize,
     /// Most registered regions.
     pub max_regions: usize,
+    /// Most registered bytes. What a user may have pinned (`ulimit -l`) can be less, and is told when it is reached.
+    pub max_registered_bytes: u64,
+    /// Most bytes of one region.
+    pub max_region_bytes: u64,
+    /// Most discriminators that are waited at.
+    pub max_listeners: usize,
+    /// Longest discriminator, bytes.
+    pub max_discriminator: usize,
     /// Longest private data with a connection request or its answer, bytes.
     pub max_private_data: usize,
     /// What connections can promise.
@@ -88,30 +106,71 @@ pub struct NicProperties {
 /// [`Nic::poll`]. A program that does something else for long keeps its peers waiting for acknowledgements, and after
 /// some 5 s they take it for dead; with [`Progress::Thread`] a thread stands in for it.
 ///
-/// Clones are handles to the same one; it closes with the last handle and
-/// the last object made from it.
+/// A device may be opened many times in one process: each [`Nic::open`] gives a handle of its own to the same NIC, with
+/// an error handler of its own. Clones are the same handle. The NIC closes with the last handle and the last object made
+/// from it, before that one's drop returns.
 #[derive(Clone)]
-pub struct Nic(Arc<Shared>);
+pub struct Nic(Arc<Opened>);
+
+/// One opening of a NIC.
+struct Opened {
+    shared: Handle,
+    number: u32,
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        drop(self.shared.callbacks.set_error_handler(self.number, None));
+    }
+}
+
+impl std::ops::Deref for Opened {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        &self.shared
+    }
+}
 
 /// What all objects of a NIC share.
 pub(crate) struct Shared {
     /// The provider, and who gets its completions. Held for one bounded burst at a time; whoever does not get it
     /// on the data path leaves its work in `posts` and goes on.
     core: Turn<Core>,
-    /// Descriptors posted while somebody else held `core`.
-    /// After a push word is left with `core`, before a drain it is taken; a push that the drain misses leaves it again.
+    /// Descriptors posted while somebody else held `core`. After a push word is left with `core`, before a drain it is taken; a push that the drain misses leaves it again.
     posts: ArrayQueue<(ViId, WorkQueue, Box<Descriptor>)>,
     properties: NicProperties,
     id: u32,
     name: String,
     hosts: Hosts,
-    next_tag: AtomicU32,
+    /// What it was opened with, as far as a second opening has to agree.
+    agreed: Agreed,
     pub(crate) sleepers: sleep::Sleepers,
     /// Who drives it when the program does not.
-    background: OnceLock<Background>,
+    pub(crate) background: Mutex<Option<Background>>,
+    callbacks: Arc<Callbacks>,
+    /// The adapter has failed, and those who opened the NIC were told.
+    failed: AtomicBool,
+    faults: Seldom,
+    /// Handles and objects of the program's.
+    pub(crate) handles: AtomicUsize,
+    /// How often it was opened.
+    openings: AtomicU32,
+    /// The last to go: then the device may be opened anew.
+    _registered: Option<Registered>,
+}
+
+/// What those who open a NIC together agree on.
+struct Agreed {
+    hosts: Option<PathBuf>,
+    adapter: adapter::NicConfig,
+    integrity: bool,
 }
 
 pub(crate) struct Core {
+    pub(crate) tags: Tags,
+    /// Completion queues in being.
+    pub(crate) cqs: usize,
     /// How often the program drove it.
     turns: u32,
     pub(crate) provider: AnyProvider,
@@ -122,7 +181,7 @@ impl Core {
     /// Takes the oldest completion of a ring.
     #[inline(always)]
     fn reap(&mut self, ring: &Ring) -> Option<Completion> {
-        let completion = self.sinks.rings.pop(ring.key())?;
+        let completion = self.sinks.pop(ring.key())?;
         if !self.sinks.reaped(&completion) {
             // Its interface is gone: the entry that was kept for this completion is free now.
             ring.release(1);
@@ -140,29 +199,21 @@ impl Core {
         }
     }
 
-    /// A fault of the adapter is not the descriptor's: it was taken, and the fault shows when the NIC is next polled.
+    /// Posts a descriptor that was checked and counted. A fault of the adapter is not the descriptor's: it was taken.
     #[inline(never)]
-    fn post(&mut self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+    fn post(&mut self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) -> Result<()> {
         match queue {
-            WorkQueue::Send => {
-                if let Err(e) = self.provider.post_send(vi, descriptor, &mut self.sinks) {
-                    fault_at_post(&e);
-                }
+            WorkQueue::Send => self.provider.post_send(vi, descriptor, &mut self.sinks),
+            WorkQueue::Receive => {
+                self.provider.post_receive(vi, descriptor, &mut self.sinks);
+                Ok(())
             }
-            WorkQueue::Receive => self.provider.post_receive(vi, descriptor, &mut self.sinks),
-        }
-    }
-
-    #[cold]
-    fn fault_at_post(&mut self) {
-        if let Err(e) = self.provider.take_fault() {
-            fault_at_post(&e);
         }
     }
 
     /// Drives the provider for one burst.
     #[inline(always)]
-    fn progress(&mut self) -> Result<usize> {
+    pub(crate) fn progress(&mut self) -> Result<usize> {
         self.turns = self.turns.wrapping_add(1);
         self.provider.progress(&mut self.sinks)
     }
@@ -175,15 +226,57 @@ static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
 impl Nic {
     /// Opens the device called `device` (a PCI address, or `vfio-user:PATH`; see [`uvia_driver::pci::check_name`]) in a
-    /// DMA domain of its own.
+    /// DMA domain of its own. Where this process has it open, this is one more handle to the same NIC.
     ///
     /// # Errors
-    /// What keeps the device from being opened, by name and with the way out.
+    /// What keeps the device from being opened, by name and with the way out; [`Error::Parameter`] when it is open with
+    /// other options (a name, a hosts file, an adapter's set-up or a wish for checks that are not the default must be
+    /// those of the first; the clock is the first one's).
     pub fn open(device: &str, options: NicOptions) -> Result<Self> {
-        let device = uvia_driver::pci::open(device)?;
-        let domain = device.domain().clone();
-        let adapter = adapter::open(device, &options.adapter)?;
-        Self::with_adapter(adapter, domain, options)
+        let ours = options.clone();
+        let (shared, known) = devices::open(device, |registered| {
+            let device = uvia_driver::pci::open(device)?;
+            let domain = device.domain().clone();
+            let adapter = adapter::open(device, &ours.adapter)?;
+            Shared::open(adapter, domain, ours, Some(registered))
+        })?;
+        if known {
+            shared.agree(&options)?;
+        }
+        if options.progress == Progress::Thread {
+            shared.start_background()?;
+        }
+        Ok(Self::opened(shared))
+    }
+
+    /// One more handle of its own to the same NIC, as by [`Nic::open`].
+    pub fn open_again(&self) -> Self {
+        Self::opened(self.0.shared.clone())
+    }
+
+    fn opened(shared: Handle) -> Self {
+        let number = shared.openings.fetch_add(1, Ordering::Relaxed) + 1;
+        Self(Arc::new(Opened { shared, number }))
+    }
+
+    /// Calls `handler` with errors that no descriptor can carry: those of the NIC, and those of interfaces that were
+    /// created by this handle or a clone of it. It runs on a thread of the NIC's that is for handlers, one call at a time,
+    /// and holds no lock: it may call anything, and block. An error that happens again before it was told is told once.
+    /// Without a handler errors are logged by `tracing`, at most now and then.
+    ///
+    /// The handler is kept until it is replaced, or the last clone of this handle goes; so it must not own one.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn set_error_handler(&self, handler: impl Fn(&AsyncError) + Send + Sync + 'static) -> Result<()> {
+        self.0.start_handlers()?;
+        drop(self.0.callbacks.set_error_handler(self.0.number, Some(Arc::new(handler))));
+        Ok(())
+    }
+
+    /// Restores the default: errors are logged.
+    pub fn clear_error_handler(&self) {
+        drop(self.0.callbacks.set_error_handler(self.0.number, None));
     }
 
     /// Makes a NIC of an adapter that is open already; its memory is mapped into `domain`, which must be the
@@ -196,37 +289,12 @@ impl Nic {
         domain: Arc<dyn DmaDomain>,
         options: NicOptions,
     ) -> Result<Self> {
-        let name = match options.name {
-            Some(name) => name,
-            None => system_host_name(),
-        };
-        let hosts = Hosts::load(options.hosts.as_deref())?;
-        let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
-        for (name, mac) in hosts.iter() {
-            provider.add_host(name, mac)?;
-        }
-        let properties = provider.properties().clone();
         let progress = options.progress;
-        let shared = Arc::new(Shared {
-            core: Turn::new(Core {
-                turns: 0,
-                sinks: Sinks::new(properties.max_vis),
-                provider: AnyProvider::Ethernet(Box::new(provider)),
-            }),
-            posts: ArrayQueue::new(POSTS),
-            properties,
-            id,
-            name,
-            hosts,
-            next_tag: AtomicU32::new(1),
-            sleepers: sleep::Sleepers::default(),
-            background: OnceLock::new(),
-        });
+        let shared = Shared::open(adapter, domain, options, None)?;
         if progress == Progress::Thread {
-            let _ = shared.background.set(Background::start(&shared)?);
+            shared.start_background()?;
         }
-        Ok(Self(shared))
+        Ok(Self::opened(shared))
     }
 
     /// What it is, and its limits.
@@ -277,14 +345,9 @@ impl Nic {
     /// A new protection tag.
     ///
     /// # Errors
-    /// [`Error::Resource`] when 2^32 have been made.
+    /// [`Error::Resource`] when there are as many as there may be.
     pub fn create_tag(&self) -> Result<ProtectionTag> {
-        let id = self
-            .0
-            .next_tag
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |id| id.checked_add(1))
-            .map_err(|_| Error::Resource { what: "protection tags", limit: u32::MAX as usize })?;
-        Ok(ProtectionTag::new(self.0.id, id))
+        self.0.core().tags.create()
     }
 
     /// Allocates and registers zeroed memory; at least `len` bytes, whole pages.
@@ -292,8 +355,9 @@ impl Nic {
     /// # Errors
     /// No memory, a limit of the DMA domain, or a tag of another NIC.
     pub fn allocate(&self, len: usize, attributes: MemoryAttributes) -> Result<MemoryRegion> {
-        self.check_tag(attributes.tag)?;
-        self.0.core().provider.allocate(len, attributes)
+        let mut core = self.0.core();
+        core.tags.check(attributes.tag)?;
+        core.provider.allocate(len, attributes)
     }
 
     /// Registers memory of the caller's, at any address.
@@ -311,22 +375,19 @@ impl Nic {
         len: usize,
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion> {
-        self.check_tag(attributes.tag)?;
+        let mut core = self.0.core();
+        core.tags.check(attributes.tag)?;
         // SAFETY: the caller's promise is the same.
-        unsafe { self.0.core().provider.register(address, len, attributes) }
+        unsafe { core.provider.register(address, len, attributes) }
     }
 
     /// Creates a completion queue.
     ///
     /// # Errors
-    /// [`Error::Resource`] for more entries than the NIC allows, [`Error::Parameter`] for none.
+    /// [`Error::Resource`] for more entries than the NIC allows, or more queues; [`Error::Parameter`] for no entry.
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue> {
-        let limit = self.0.properties.max_cq_entries;
-        match entries {
-            0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
-            _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
-            _ => Ok(CompletionQueue::new(&self.0, entries)),
-        }
+        self.0.check_entries(entries)?;
+        CompletionQueue::new(&self.0, entries)
     }
 
     /// Creates a virtual interface; work queues without a completion queue are reaped by the interface itself.
@@ -341,31 +402,7 @@ impl Nic {
         send: Option<&CompletionQueue>,
         receive: Option<&CompletionQueue>,
     ) -> Result<Vi> {
-        let limits = &self.0.properties;
-        self.check_tag(attributes.tag)?;
-        if !limits.classes.contains(&attributes.class) {
-            return Err(Error::ClassUnavailable {
-                class: attributes.class,
-                why: format!("{} ({}) has none", limits.device, limits.driver),
-            });
-        }
-        if !limits.reliability_levels.contains(&attributes.reliability) {
-            return Err(Error::ReliabilityLevel(attributes.reliability));
-        }
-        if attributes.max_transfer_size > limits.max_transfer_size {
-            return Err(Error::TooLong {
-                length: attributes.max_transfer_size.into(),
-                limit: limits.max_transfer_size.into(),
-            });
-        }
-        for depth in [attributes.send_depth, attributes.receive_depth] {
-            if depth == 0 || depth > limits.max_depth {
-                return Err(Error::Parameter(format!(
-                    "a work queue's depth is 1 to {}, not {depth}",
-                    limits.max_depth
-                )));
-            }
-        }
+        attributes.check(&self.0.properties)?;
         if [send, receive].iter().flatten().any(|cq| !cq.belongs_to(&self.0)) {
             return Err(Error::Parameter("the completion queue belongs to another NIC".to_owned()));
         }
@@ -374,14 +411,16 @@ impl Nic {
         let credits = Arc::new(Credits::default());
         let id = {
             let mut core = self.0.core();
-            let id = core.provider.create_vi(attributes).inspect_err(|_| {
+            let created = core.tags.check(attributes.tag).and_then(|()| core.provider.create_vi(attributes));
+            let id = created.inspect_err(|_| {
                 send.undo();
                 receive.undo();
             })?;
             core.sinks.open(id, credits.clone(), send.ring.key(), receive.ring.key());
+            core.sinks.set_owner(id, self.0.number);
             id
         };
-        Ok(Vi::new(self.0.clone(), id, credits, attributes.clone(), send.into_parts(), receive.into_parts()))
+        Ok(Vi::new(self.0.shared.clone(), id, credits, *attributes, send.into_parts(), receive.into_parts()))
     }
 
     /// Waits for connection requests at a discriminator, keeping up to `backlog` unanswered ones.
@@ -390,7 +429,7 @@ impl Nic {
     /// When somebody on this NIC waits there already, or the discriminator is too long.
     pub fn listen(&self, discriminator: &[u8], backlog: usize) -> Result<Listener> {
         let id = self.0.core().provider.listen(discriminator, backlog)?;
-        Ok(Listener::new(self.0.clone(), id))
+        Ok(Listener::new(self.0.shared.clone(), id))
     }
 
     /// Finds a host by its name: in the hosts file, else by asking all of the network for up to `timeout`.
@@ -419,11 +458,137 @@ impl Nic {
             .ok_or_else(|| Error::UnknownHost { name: name.to_owned(), millis: timeout.as_millis() as u64 })
     }
 
-    fn check_tag(&self, tag: ProtectionTag) -> Result<()> {
-        if tag.nic() != self.0.id {
-            return Err(Error::Parameter("the protection tag was made by another NIC".to_owned()));
+    pub(crate) fn shared(&self) -> &Handle {
+        &self.0
+    }
+}
+
+impl Shared {
+    /// A NIC of an adapter, and the first handle to it.
+    fn open(
+        adapter: Box<dyn adapter::Nic>,
+        domain: Arc<dyn DmaDomain>,
+        options: NicOptions,
+        registered: Option<Registered>,
+    ) -> Result<Handle> {
+        let name = match options.name {
+            Some(name) => name,
+            None => system_host_name(),
+        };
+        let hosts = Hosts::load(options.hosts.as_deref())?;
+        let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
+        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
+        for (name, mac) in hosts.iter() {
+            provider.add_host(name, mac)?;
+        }
+        let properties = provider.properties().clone();
+        let sinks = Sinks::new(properties.max_vis);
+        let callbacks = sinks.callbacks().clone();
+        Ok(Handle::first(Self {
+            core: Turn::new(Core {
+                tags: Tags::new(id),
+                cqs: 0,
+                turns: 0,
+                sinks,
+                provider: AnyProvider::Ethernet(Box::new(provider)),
+            }),
+            posts: ArrayQueue::new(POSTS),
+            properties,
+            id,
+            name,
+            hosts,
+            agreed: Agreed { hosts: options.hosts, adapter: options.adapter, integrity: options.integrity },
+            sleepers: sleep::Sleepers::default(),
+            background: Mutex::new(None),
+            callbacks,
+            failed: AtomicBool::new(false),
+            faults: Seldom::new(),
+            handles: AtomicUsize::new(1),
+            openings: AtomicU32::new(0),
+            _registered: registered,
+        }))
+    }
+
+    /// Refuses options that are not those that the NIC is open with.
+    fn agree(&self, options: &NicOptions) -> Result<()> {
+        let differs = |what: &str| {
+            Err(Error::Parameter(format!(
+                "{} is open in this process with another {what}: leave the option at its default, or close it first",
+                self.properties.device
+            )))
+        };
+        let Agreed { hosts, adapter, integrity } = &self.agreed;
+        if options.name.as_ref().is_some_and(|name| *name != self.name) {
+            return differs("host name");
+        }
+        if options.hosts.is_some() && options.hosts != *hosts {
+            return differs("hosts file");
+        }
+        if options.adapter != adapter::NicConfig::default() && options.adapter != *adapter {
+            return differs("set-up of the adapter");
+        }
+        if options.integrity && !integrity {
+            return differs("choice of end-to-end checks");
         }
         Ok(())
+    }
+
+    /// Refuses a number of entries that a completion queue cannot have.
+    pub(crate) fn check_entries(&self, entries: usize) -> Result<()> {
+        let limit = self.properties.max_cq_entries;
+        match entries {
+            0 => Err(Error::Parameter("a completion queue needs at least one entry".to_owned())),
+            _ if entries > limit => Err(Error::Resource { what: "completion queue entries", limit }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The program is about to do something else: the NIC's thread takes over at once.
+    pub(crate) fn kick(&self) {
+        if let Some(background) = &*self.background.lock().unwrap_or_else(PoisonError::into_inner) {
+            background.kick();
+        }
+    }
+
+    /// The adapter failed where nobody hears of it by a call's outcome.
+    #[cold]
+    pub(crate) fn fault(&self, e: &Error) {
+        if let Some(more) = self.faults.due() {
+            tracing::warn!(more, "{}: {e}", self.properties.device);
+        }
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            let error = AsyncError { code: ErrorCode::Catastrophic, resource: ErrorResource::Nic };
+            self.callbacks.error_of_nic(error);
+        }
+    }
+
+    /// It works (again).
+    pub(crate) fn works(&self) {
+        if self.failed.load(Ordering::Relaxed) {
+            self.failed.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// The last handle is gone.
+    pub(crate) fn close(&self) {
+        // It holds what this is made of, and drives it: it goes first.
+        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(background);
+        self.callbacks.end();
+        let mut core = self.core();
+        let core = &mut *core;
+        core.provider.close(&mut core.sinks);
+    }
+}
+
+impl Handle {
+    /// Starts what handlers need: a thread that calls them, and one that drives the NIC.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(crate) fn start_handlers(&self) -> Result<()> {
+        self.start_background()?;
+        self.callbacks.start()
     }
 }
 
@@ -434,7 +599,7 @@ struct Promised {
     depth: usize,
 }
 
-fn promised(nic: &Arc<Shared>, cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
+fn promised(nic: &Handle, cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
     let (ring, shared) = match cq {
         Some(cq) => (cq.ring().clone(), true),
         None => (Ring::new(nic, depth), false),
@@ -491,6 +656,11 @@ impl Shared {
         &self.properties
     }
 
+    /// Its number in this process, which is in its tags.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
     /// Drives the provider for one burst, unless somebody else is doing so.
     pub(crate) fn progress(&self) -> Result<usize> {
         match self.try_core() {
@@ -517,27 +687,42 @@ impl Shared {
     #[cold]
     fn drain_posts(&self, core: &mut Core) {
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
-            core.post(vi, queue, descriptor);
+            self.post_with(core, vi, queue, descriptor);
         }
     }
 
     /// Posts a descriptor that was checked and counted.
     pub(crate) fn post(&self, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         match self.try_core() {
-            Some(mut core) => core.post(vi, queue, descriptor),
+            Some(mut core) => self.post_with(&mut core, vi, queue, descriptor),
             None => self.post_later(vi, queue, descriptor),
         }
     }
 
-    /// As [`Shared::post`] for a send of one segment and nothing else.
+    fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+        if let Err(e) = core.post(vi, queue, descriptor) {
+            self.fault(&e);
+        }
+    }
+
+    /// As [`Shared::post`] for a send of one segment, of `len` bytes, and nothing else.
     #[inline(always)]
-    pub(crate) fn post_plain_send(&self, vi: ViId, descriptor: Box<Descriptor>) {
+    pub(crate) fn post_plain_send(&self, vi: ViId, descriptor: Box<Descriptor>, len: u32) {
         let Some(mut core) = self.core.try_take() else {
             return self.post_again(vi, WorkQueue::Send, descriptor);
         };
         let core = &mut *core;
-        if !core.provider.post_plain_send(vi, descriptor, &mut core.sinks) {
-            core.fault_at_post();
+        if !core.provider.post_plain_send(vi, descriptor, len, &mut core.sinks) {
+            self.fault_at_post(core);
+        }
+    }
+
+    /// Posting met a fault of the adapter.
+    #[cold]
+    #[inline(never)]
+    fn fault_at_post(&self, core: &mut Core) {
+        if let Err(e) = core.provider.take_fault() {
+            self.fault(&e);
         }
     }
 
@@ -548,8 +733,15 @@ impl Shared {
             return self.post_again(vi, WorkQueue::Receive, descriptor);
         };
         if let Err(descriptor) = core.provider.keep_receive(vi, descriptor) {
-            post_unusual(core, vi, descriptor);
+            self.post_unusual(core, vi, descriptor);
         }
+    }
+
+    /// A receive that is not simply kept.
+    #[cold]
+    #[inline(never)]
+    fn post_unusual(&self, mut core: Guard<'_, Core>, vi: ViId, descriptor: Box<Descriptor>) {
+        self.post_with(&mut core, vi, WorkQueue::Receive, descriptor);
     }
 
     /// As [`Shared::post`], for those who have tried already.
@@ -566,7 +758,7 @@ impl Shared {
         match self.posts.push((vi, queue, descriptor)) {
             Ok(()) => self.core.leave_word(),
             // Thousands of posts wait: now waiting for the engine is all that is left.
-            Err((_, _, descriptor)) => self.ready_core().post(vi, queue, descriptor),
+            Err((_, _, descriptor)) => self.post_with(&mut self.ready_core(), vi, queue, descriptor),
         }
     }
 
@@ -598,8 +790,19 @@ impl Shared {
             outcome?;
         } else {
             core.reap_waiting(ring, into);
+            if into.len() == before {
+                Self::reap_watched(core, ring, into)?;
+            }
         }
         Ok(into.len() - before)
+    }
+
+    /// As [`Shared::reap_into`] for a ring that somebody watches, and that has nothing: it is not filled directly.
+    #[cold]
+    fn reap_watched(core: &mut Core, ring: &Ring, into: &mut Completions) -> Result<()> {
+        core.progress()?;
+        core.reap_waiting(ring, into);
+        Ok(())
     }
 
     /// Destroys an interface. What is reaped of it from now on is not counted back.
@@ -626,14 +829,6 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
-    fn drop(&mut self) {
-        drop(self.background.take());
-        let core = self.core.get_mut();
-        core.provider.close(&mut core.sinks);
-    }
-}
-
 /// The system's host name, or "localhost" where it has none.
 fn system_host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
@@ -641,16 +836,4 @@ fn system_host_name() -> String {
         .map(|name| name.trim().to_owned())
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "localhost".to_owned())
-}
-
-/// A receive that is not simply kept.
-#[cold]
-#[inline(never)]
-fn post_unusual(mut core: Guard<'_, Core>, vi: ViId, descriptor: Box<Descriptor>) {
-    core.post(vi, WorkQueue::Receive, descriptor);
-}
-
-#[cold]
-fn fault_at_post(e: &Error) {
-    tracing::warn!("posting: {e}");
 }

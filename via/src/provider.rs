@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::ethernet::Ethernet;
 use crate::sinks::Sinks;
 use crate::{
-    ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, ViAttributes, ViId, ViState,
+    ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
+    NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
 };
 
 pub(crate) use crate::engine::{ListenerId, RequestId};
@@ -53,8 +53,15 @@ pub(crate) trait Provider: Send {
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion>;
 
+    /// The region of that handle, if it is registered.
+    fn region(&mut self, handle: MemoryHandle) -> Option<MemoryRegion>;
+    /// Whether a region or an interface is of that tag.
+    fn uses_tag(&mut self, tag: ProtectionTag) -> bool;
+
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId>;
     fn destroy_vi(&mut self, vi: ViId, sink: &mut Sinks) -> Result<()>;
+    /// Changes an idle interface; depths and class are as they were.
+    fn set_vi_attributes(&mut self, vi: ViId, attributes: &ViAttributes) -> Result<()>;
     fn state(&self, vi: ViId) -> Option<ViState>;
     /// Takes a descriptor for the send queue that was checked; it comes back by the sink.
     fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sink: &mut Sinks) -> Result<()>;
@@ -106,17 +113,18 @@ impl AnyProvider {
         }
     }
 
-    /// As [`Provider::post_send`], for a send of one segment without immediate data or fence. False when the adapter has
+    /// As [`Provider::post_send`], for a send of one segment, of `len` bytes, without immediate data or fence. False when the adapter has
     /// a fault, which [`AnyProvider::take_fault`] tells.
     #[inline(always)]
     pub(crate) fn post_plain_send(
         &mut self,
         vi: ViId,
         descriptor: Box<Descriptor>,
+        len: u32,
         sink: &mut Sinks,
     ) -> bool {
         match self {
-            Self::Ethernet(provider) => provider.post_plain_send(vi, descriptor, sink),
+            Self::Ethernet(provider) => provider.post_plain_send(vi, descriptor, len, sink),
         }
     }
 

@@ -1,11 +1,13 @@
 //! The rings of a NIC's completion queues. They are filled and emptied under the NIC's lock, which whoever reaps
 //! takes anyway to drive the NIC: so they need no atomic access of their own.
 
+use std::collections::HashSet;
+
 use crate::Completion;
 use crate::ring::Ring;
 
 /// Names a ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct RingKey(u32);
 
 impl RingKey {
@@ -15,44 +17,59 @@ impl RingKey {
     pub(crate) const NOBODY: Self = Self(u32::MAX - 1);
 }
 
-/// None in a place that is free.
 #[derive(Default)]
-pub(crate) struct Rings(Vec<Option<Ring<Completion>>>);
+pub(crate) struct Rings {
+    /// None in a place that is free, or whose ring is lent.
+    rings: Vec<Option<Ring<Completion>>>,
+    /// Places of rings that are elsewhere for a while.
+    lent: HashSet<u32>,
+}
 
 impl Rings {
     /// A new ring, with room for `capacity` completions.
     pub(crate) fn open(&mut self, capacity: usize) -> RingKey {
-        let place = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.0.push(None);
-            self.0.len() - 1
+        let lent = &self.lent;
+        let free = |(place, ring): (usize, &Option<_>)| ring.is_none() && !lent.contains(&(place as u32));
+        let place = self.rings.iter().enumerate().position(free).unwrap_or_else(|| {
+            self.rings.push(None);
+            self.rings.len() - 1
         });
-        self.0[place] = Some(Ring::new(capacity));
+        self.rings[place] = Some(Ring::new(capacity));
         RingKey(place as u32)
     }
 
     /// Ends a ring; answers what was in it. Its key may name another one from now on.
     pub(crate) fn close(&mut self, key: RingKey) -> Option<Ring<Completion>> {
-        self.0.get_mut(key.0 as usize)?.take()
+        self.lent.remove(&key.0);
+        self.rings.get_mut(key.0 as usize)?.take()
     }
 
-    /// Puts a completion in. Its entry was promised when its work queue was created, so that there is room. Those
-    /// that come after their ring has gone are dropped: nobody is left to reap them.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, key: RingKey, completion: Completion) {
-        if let Some(Some(ring)) = self.0.get_mut(key.0 as usize) {
-            ring.push(completion);
+    /// Takes a ring out of its place for a while; the place stays its own.
+    pub(crate) fn lend(&mut self, key: RingKey) -> Option<Ring<Completion>> {
+        let ring = self.rings.get_mut(key.0 as usize)?.take()?;
+        self.lent.insert(key.0);
+        Some(ring)
+    }
+
+    /// Puts it back.
+    pub(crate) fn give_back(&mut self, key: RingKey, ring: Ring<Completion>) {
+        if self.lent.remove(&key.0)
+            && let Some(place) = self.rings.get_mut(key.0 as usize)
+        {
+            *place = Some(ring);
         }
     }
 
-    /// Whether there is nothing in a ring.
+    /// A ring that is in its place. A completion's entry in it was promised when its work queue was created, so that
+    /// there is room.
     #[inline(always)]
-    pub(crate) fn is_empty(&self, key: RingKey) -> bool {
-        !matches!(self.0.get(key.0 as usize), Some(Some(ring)) if !ring.is_empty())
+    pub(crate) fn get_mut(&mut self, key: RingKey) -> Option<&mut Ring<Completion>> {
+        self.rings.get_mut(key.0 as usize)?.as_mut()
     }
 
-    /// Takes the oldest completion.
+    /// Whether a ring is in its place, and there is nothing in it.
     #[inline(always)]
-    pub(crate) fn pop(&mut self, key: RingKey) -> Option<Completion> {
-        self.0.get_mut(key.0 as usize)?.as_mut()?.pop()
+    pub(crate) fn is_empty(&self, key: RingKey) -> bool {
+        matches!(self.rings.get(key.0 as usize), Some(Some(ring)) if ring.is_empty())
     }
 }

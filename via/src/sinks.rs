@@ -1,14 +1,21 @@
 //! Who gets what a provider has finished.
 
+mod watch;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::callbacks::Callbacks;
 use crate::cq::Completions;
 use crate::credits::Credits;
 use crate::provider::Event;
 use crate::ring::Ring;
 use crate::rings::{RingKey, Rings};
-use crate::{Completion, ConnectionLoss, Error, MacAddress, Peer, Result, ViId, WorkQueue};
+use crate::{
+    AsyncError, Completion, ConnectionLoss, Error, ErrorCode, ErrorResource, MacAddress, Peer, Result, ViId,
+    WorkQueue,
+};
+use watch::{Left, Watch};
 
 /// Completions go to their rings at once; events wait here for whoever asked.
 pub(crate) struct Sinks {
@@ -17,14 +24,18 @@ pub(crate) struct Sinks {
     /// By slot of the interface: what else is known of it.
     vis: Vec<Option<ViSinks>>,
     pub(crate) rings: Rings,
+    /// Rings that somebody waits for without looking.
+    watches: HashMap<RingKey, Watch>,
+    callbacks: Arc<Callbacks>,
     /// The ring that somebody waits at: while it is empty, what would come into it is handed over at once.
     handed_from: RingKey,
     handed: Box<Ring<Completion>>,
     names: HashMap<String, Option<MacAddress>>,
 }
 
-/// Read for every completion, so it is small.
+/// Read for every completion, so it is small, and found by a shift.
 #[derive(Clone)]
+#[repr(align(32))]
 struct Route {
     id: ViId,
     /// None when the interface is gone.
@@ -35,6 +46,8 @@ struct Route {
 
 struct ViSinks {
     id: ViId,
+    /// The number of who opened the NIC, by whose handle it was created.
+    owner: u32,
     outcome: Option<Result<Peer>>,
     loss: Option<ConnectionLoss>,
 }
@@ -47,6 +60,8 @@ impl Sinks {
             routes: vec![nowhere; slots].into(),
             vis: (0..slots).map(|_| None).collect(),
             rings: Rings::default(),
+            watches: HashMap::new(),
+            callbacks: Arc::default(),
             handed_from: RingKey::NOBODY,
             handed: Box::new(Ring::new(1)),
             names: HashMap::new(),
@@ -54,20 +69,47 @@ impl Sinks {
     }
 
     /// Ends a ring; answers what was in it. What comes for it later is dropped.
-    pub(crate) fn close_ring(&mut self, key: RingKey) -> Option<Ring<Completion>> {
+    pub(crate) fn close_ring(&mut self, key: RingKey) -> Left {
         for end in self.routes.iter_mut().flat_map(|route| [&mut route.send, &mut route.receive]) {
             if *end == key {
                 *end = RingKey::NONE;
             }
         }
-        self.rings.close(key)
+        Left { ring: self.rings.close(key), watch: self.watches.remove(&key) }
+    }
+
+    /// The calls of handlers that come of what happens here.
+    pub(crate) fn callbacks(&self) -> &Arc<Callbacks> {
+        &self.callbacks
+    }
+
+    /// Errors of that interface are told to who opened the NIC by that number.
+    pub(crate) fn set_owner(&mut self, id: ViId, owner: u32) {
+        if let Some(vi) = self.vi(id) {
+            vi.owner = owner;
+        }
+    }
+
+    /// Tells of an error that no descriptor can carry.
+    pub(crate) fn error(&mut self, id: ViId, code: ErrorCode) {
+        let owner = self.vi(id).map_or(0, |vi| vi.owner);
+        self.callbacks.error(owner, AsyncError { code, resource: ErrorResource::Vi(id) });
+    }
+
+    /// Takes the oldest completion of a ring.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, key: RingKey) -> Option<Completion> {
+        match self.rings.get_mut(key) {
+            Some(ring) => ring.pop(),
+            None => self.pop_elsewhere(key),
+        }
     }
 
     /// The entry stays after the interface is gone, for completions that come late, until the slot is used again.
     pub(crate) fn open(&mut self, id: ViId, credits: Arc<Credits>, send: RingKey, receive: RingKey) {
         if let (Some(slot), Some(route)) = (self.vis.get_mut(id.slot()), self.routes.get_mut(id.slot())) {
             *route = Route { id, credits: Some(credits), send, receive };
-            *slot = Some(ViSinks { id, outcome: None, loss: None });
+            *slot = Some(ViSinks { id, owner: 0, outcome: None, loss: None });
         }
     }
 
@@ -136,7 +178,12 @@ impl Sinks {
                 self.handed.push(completion);
                 credits.give(queue);
             }
-            _ => self.rings.push(ring, completion),
+            _ => match self.rings.get_mut(ring) {
+                Some(ring) => {
+                    ring.push(completion);
+                }
+                None => self.complete_elsewhere(ring, completion),
+            },
         }
     }
 
@@ -201,12 +248,12 @@ mod tests {
         let credits = Arc::new(Credits::default());
         sinks.open(vi, credits.clone(), old, RingKey::NONE);
         sinks.complete(completion());
-        assert_eq!(sinks.close_ring(old).and_then(|mut ring| ring.pop()).map(|c| c.vi), Some(vi));
+        assert_eq!(sinks.close_ring(old).pop().map(|c| c.vi), Some(vi));
         let new = sinks.rings.open(2);
         sinks.complete(completion());
-        assert!(sinks.rings.pop(new).is_none());
-        sinks.rings.push(new, completion());
-        assert!(sinks.rings.pop(new).is_some() && sinks.rings.pop(new).is_none());
+        assert!(sinks.pop(new).is_none());
+        sinks.rings.get_mut(new).unwrap().push(completion());
+        assert!(sinks.pop(new).is_some() && sinks.pop(new).is_none());
         sinks.complete(Completion { vi: ViId::new(9, 0), ..completion() });
     }
 

@@ -114,11 +114,6 @@ impl<T> Turn<T> {
         self.attention.fetch_sub(1, Ordering::Relaxed);
         guard
     }
-
-    /// The value, of which the caller is the only user.
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
 }
 
 impl<T> Deref for Guard<'_, T> {

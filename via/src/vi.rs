@@ -1,23 +1,28 @@
 //! Virtual interfaces: the endpoints that programs hold.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::cq::Ring;
 use crate::credits::Credits;
-use crate::nic::Shared;
+use crate::handle::Handle;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ReliabilityLevel, Result,
-    Segment, ViAttributes, ViId, ViState, WorkQueue,
+    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ProtectionTag,
+    ReliabilityLevel, Result, Segment, ViAttributes, ViId, ViState, WorkQueue,
 };
 
 /// A virtual interface: a pair of work queues, connected to one other. Dropping it disconnects it; what was
 /// posted and is not finished comes back flushed to its completion queue, or is dropped with it.
 pub struct Vi {
-    nic: Arc<Shared>,
+    nic: Handle,
     id: ViId,
     credits: Arc<Credits>,
-    attributes: ViAttributes,
+    /// The tag's word, and the longest transfer: apart from the rest, since every post looks at them. They change while
+    /// the interface is idle; relaxed, since they order nothing else.
+    tag: AtomicU64,
+    max_transfer_size: AtomicU32,
+    attributes: Mutex<ViAttributes>,
     send: Queue,
     receive: Queue,
 }
@@ -56,7 +61,7 @@ impl PostError {
 
 impl Vi {
     pub(crate) fn new(
-        nic: Arc<Shared>,
+        nic: Handle,
         id: ViId,
         credits: Arc<Credits>,
         attributes: ViAttributes,
@@ -65,11 +70,20 @@ impl Vi {
     ) -> Self {
         let send = Queue { ring: send.0, shared: send.1, depth: attributes.send_depth };
         let receive = Queue { ring: receive.0, shared: receive.1, depth: attributes.receive_depth };
-        Self { nic, id, credits, attributes, send, receive }
+        Self {
+            nic,
+            id,
+            credits,
+            tag: AtomicU64::new(attributes.tag.word()),
+            max_transfer_size: AtomicU32::new(attributes.max_transfer_size),
+            attributes: Mutex::new(attributes),
+            send,
+            receive,
+        }
     }
 
-    pub(crate) fn belongs_to(&self, nic: &Arc<Shared>) -> bool {
-        Arc::ptr_eq(&self.nic, nic)
+    pub(crate) fn belongs_to(&self, nic: &Handle) -> bool {
+        self.nic.is(nic)
     }
 
     /// Its name in completions.
@@ -77,9 +91,48 @@ impl Vi {
         self.id
     }
 
-    /// What it was created with.
-    pub fn attributes(&self) -> &ViAttributes {
-        &self.attributes
+    /// Its attributes: what it was created with, or what [`Vi::set_attributes`] made of that.
+    pub fn attributes(&self) -> ViAttributes {
+        *self.attributes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the attributes of an idle interface: for the next connection, and for what is posted from now on. The
+    /// queues' depths and the class stay as they were when it was created.
+    ///
+    /// # Errors
+    /// [`Error::State`] when it is not idle; [`Error::Parameter`] for another depth or class, or a tag of another NIC or
+    /// that is no more; else as [`Nic::create_vi`](crate::Nic::create_vi). Nothing is changed then.
+    pub fn set_attributes(&self, attributes: &ViAttributes) -> Result<()> {
+        let mut core = self.nic.core();
+        let mut mine = self.attributes.lock().unwrap_or_else(PoisonError::into_inner);
+        attributes.check(self.nic.properties())?;
+        core.tags.check(attributes.tag)?;
+        let fixed = |a: &ViAttributes| (a.send_depth, a.receive_depth, a.class);
+        if fixed(attributes) != fixed(&mine) {
+            return Err(Error::Parameter(
+                "depths and class of a virtual interface stay as they were when it was created".to_owned(),
+            ));
+        }
+        core.provider.set_vi_attributes(self.id, attributes)?;
+        self.tag.store(attributes.tag.word(), Ordering::Relaxed);
+        self.max_transfer_size.store(attributes.max_transfer_size, Ordering::Relaxed);
+        *mine = *attributes;
+        Ok(())
+    }
+
+    /// How many descriptors of a work queue are out: posted, and not yet reaped. 0: the queue is empty.
+    pub fn outstanding(&self, queue: WorkQueue) -> usize {
+        self.credits.out(queue)
+    }
+
+    #[inline(always)]
+    fn tag(&self) -> ProtectionTag {
+        ProtectionTag::from_word(self.tag.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn max_transfer_size(&self) -> u32 {
+        self.max_transfer_size.load(Ordering::Relaxed)
     }
 
     /// Its state.
@@ -99,17 +152,18 @@ impl Vi {
     /// message is over the maximum transfer size. In state Error, and in Idle, it is taken and completes
     /// flushed.
     pub fn post_send(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), Box<PostError>> {
-        let plain = descriptor.is_plain_send()
-            && matches!(&descriptor.segments[..], [segment] if self.may_use(segment)
-                && segment.len() <= self.attributes.max_transfer_size);
-        if !plain {
+        let len = match &descriptor.segments[..] {
+            [segment] if descriptor.is_plain_send() && self.may_use(segment) => segment.len(),
+            _ => return self.post_unusual(WorkQueue::Send, descriptor),
+        };
+        if len > self.max_transfer_size() {
             return self.post_unusual(WorkQueue::Send, descriptor);
         }
         let depth = self.send.depth;
         if !self.credits.take(WorkQueue::Send, depth) {
             return Err(PostError::full(depth, descriptor));
         }
-        self.nic.post_plain_send(self.id, descriptor);
+        self.nic.post_plain_send(self.id, descriptor, len);
         Ok(())
     }
 
@@ -135,7 +189,7 @@ impl Vi {
     /// so that this is a check of the NIC too.
     #[inline(always)]
     fn may_use(&self, segment: &Segment) -> bool {
-        segment.region().attributes().tag == self.attributes.tag
+        segment.region().tag() == self.tag()
     }
 
     /// Posts what is not one segment and nothing else, with all checks.
@@ -181,7 +235,7 @@ impl Vi {
             if descriptor.immediate.is_some() {
                 return Err(Error::Parameter("an RDMA read carries no immediate data".to_owned()));
             }
-            if self.attributes.reliability == ReliabilityLevel::Unreliable {
+            if self.attributes().reliability == ReliabilityLevel::Unreliable {
                 return Err(Error::ReliabilityLevel(ReliabilityLevel::Unreliable));
             }
         }
@@ -200,7 +254,7 @@ impl Vi {
             });
         }
         let bytes: u64 = segments.iter().map(|segment| u64::from(segment.len())).sum();
-        let limit = u64::from(self.attributes.max_transfer_size);
+        let limit = u64::from(self.max_transfer_size());
         if queue == WorkQueue::Send && bytes > limit {
             return Err(Error::TooLong { length: bytes, limit });
         }
@@ -244,11 +298,23 @@ impl Vi {
     fn done(&self, queue: WorkQueue, patient: bool) -> Result<Option<Box<Descriptor>>> {
         let queue = self.queue(queue);
         if queue.shared {
-            return Err(Error::Parameter(
-                "this work queue is tied to a completion queue: reap that one".to_owned(),
-            ));
+            return Err(tied());
         }
         Ok(queue.ring.reap(patient)?.map(|completion| completion.descriptor))
+    }
+
+    /// Calls `handler` with the next descriptor of a work queue that completes, once, if the queue is not tied to a
+    /// completion queue; as [`CompletionQueue::notify`](crate::CompletionQueue::notify). Those not called when the
+    /// interface is dropped are dropped with it.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when it is tied to one; the system gives no thread.
+    pub fn notify(&self, queue: WorkQueue, handler: impl FnOnce(Completion) + Send + 'static) -> Result<()> {
+        let queue = self.queue(queue);
+        if queue.shared {
+            return Err(tied());
+        }
+        queue.ring.notify(Box::new(handler))
     }
 
     /// Asks for a connection, and waits for the answer up to `timeout`.
@@ -342,6 +408,11 @@ impl Drop for Vi {
             queue.ring.release(queue.depth.saturating_sub(self.credits.out(which)));
         }
     }
+}
+
+#[cold]
+fn tied() -> Error {
+    Error::Parameter("this work queue is tied to a completion queue: reap that one".to_owned())
 }
 
 /// A completion of an interface that is no more is still given to whoever reaps the queue.

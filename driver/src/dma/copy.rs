@@ -69,8 +69,9 @@ impl Target for Anywhere {
 unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
     while len - done >= 128 {
-        // Four times four words: more at a time would take more registers than there are to spare.
-        // SAFETY: these 128 bytes lie within both ranges, as the rest below does.
+        // Four words at a time: more would take more registers than there are to spare. 128 bytes, so that the digits of
+        // what is left are those of the length.
+        // SAFETY: these bytes lie within both ranges, as the rest below does.
         unsafe {
             step::<T, 4>(from, to, &mut done);
             step::<T, 4>(from, to, &mut done);
@@ -215,11 +216,16 @@ mod tests {
         let source: Vec<u8> = (0..400u32).map(|n| (n * 7 + 3) as u8).collect();
         for start in 0..9 {
             for len in 0..300 {
+                // At an odd address, and at one that words are aligned at.
                 let mut target = vec![0xee; 400];
-                // SAFETY: two buffers of 400 bytes; start + len + 1 is at most 309.
-                unsafe { copy(source.as_ptr().add(start), target.as_mut_ptr().add(1), len) };
-                assert_eq!(target[1..1 + len], source[start..start + len]);
-                assert!(target[0] == 0xee && target[1 + len..].iter().all(|b| *b == 0xee));
+                let aligned = target.as_ptr().align_offset(8) + 8;
+                for at in [aligned, aligned + 1] {
+                    target.fill(0xee);
+                    // SAFETY: two buffers of 400 bytes; start + len and at + len are at most 316.
+                    unsafe { copy(source.as_ptr().add(start), target.as_mut_ptr().add(at), len) };
+                    assert_eq!(target[at..at + len], source[start..start + len]);
+                    assert!(target[..at].iter().chain(&target[at + len..]).all(|b| *b == 0xee));
+                }
             }
         }
     }

@@ -50,6 +50,11 @@ impl Window {
         self.credit = 0;
     }
 
+    /// What was taken for a loss was none: it may grow again as if there had been none.
+    pub(super) fn excused(&mut self) {
+        self.threshold = self.limit;
+    }
+
     /// Nothing was heard for the retransmission time-out.
     pub(super) fn timed_out(&mut self) {
         self.threshold = (self.size / 2).max(FLOOR.min(self.limit));
@@ -71,12 +76,6 @@ pub(super) struct Timeout {
 impl Timeout {
     pub(super) fn new(tuning: &Tuning) -> Self {
         Self { smoothed: 0, variation: 0, base: tuning.rto_initial, backoff: 0, expired: 0 }
-    }
-
-    /// Whether nothing was measured yet.
-    #[inline]
-    pub(super) fn is_unmeasured(&self) -> bool {
-        self.smoothed == 0
     }
 
     /// A round trip was measured on a frame that was sent once.
@@ -108,6 +107,13 @@ impl Timeout {
     /// How often it ran out since the last progress.
     pub(super) fn expiries(&self) -> u32 {
         self.backoff
+    }
+
+    /// When it runs out, counted from `from`, with nothing lost since the last progress.
+    #[inline(always)]
+    pub(super) fn first_at(&self, from: Time) -> Time {
+        debug_assert!(self.backoff == 0);
+        from.soon_after(self.base)
     }
 
     /// When it runs out, counted from `from`.

@@ -4,6 +4,7 @@ use uvia_driver::nic::MacAddress;
 
 use super::core::Core;
 use super::handshake::Handshake;
+use super::not_ready::NotReady;
 use super::reads::{Reads, UNANSWERED};
 use super::receiver::Receiver;
 use super::sender::Sender;
@@ -38,6 +39,15 @@ pub(super) struct SendWork {
 }
 
 impl SendWork {
+    /// Whether all of it has, when all frames before `una` have.
+    pub(super) fn has_arrived(&self, una: u32) -> bool {
+        match self.stage {
+            Stage::Waiting => false,
+            Stage::Sent => una.wrapping_sub(self.end) as i32 >= 0,
+            Stage::Ended => true,
+        }
+    }
+
     /// Bytes of it that go out.
     #[inline]
     pub(super) fn outgoing(&self) -> u32 {
@@ -82,6 +92,8 @@ pub(super) struct Endpoint {
     /// When the first of `probes` was sent, and the last.
     pub(super) asked: Time,
     pub(super) probed: Time,
+    /// The next frame has come, and waits for a receive.
+    pub(super) not_ready: Option<NotReady>,
 }
 
 impl Endpoint {
@@ -103,7 +115,7 @@ impl Endpoint {
             receives: Ring::new(attributes.receive_depth),
             reads: Reads::new(),
             route: Route::default(),
-            attributes: attributes.clone(),
+            attributes: *attributes,
             handshake: None,
             loss: None,
             peer: MacAddress::default(),
@@ -111,6 +123,7 @@ impl Endpoint {
             peer_identity: 0,
             asked: Time(0),
             probed: Time(0),
+            not_ready: None,
         }
     }
 
@@ -203,6 +216,7 @@ impl Endpoint {
         self.integrity = core.config.tuning.integrity || theirs.integrity;
         self.last_heard = now;
         self.probes = 0;
+        self.not_ready = None;
         self.route = Route::new(peer.0, core.config.mac.0, theirs.slot, peer_identity);
         let firsts = [self.sends.tail(), self.reads.answers.tail()];
         self.sender.establish(&core.config, theirs, self.integrity, firsts);
@@ -345,6 +359,7 @@ impl Endpoint {
             }
             _ => Status::FLUSHED,
         };
+        self.report_loss(loss, out);
         self.leave(core, now, tell, first, out);
         self.state = ViState::Error;
         self.loss = Some(loss);

@@ -4,16 +4,19 @@
 //! and the next deadline come out. There is no clock, no socket and no thread in here, and no randomness but
 //! from the seed that it is made with, so that two engines joined by a simulated wire run the same way each time.
 
+mod attributes;
 mod config;
 mod congestion;
 mod core;
 mod endpoint;
+mod errors;
 mod farewell;
 mod handshake;
 mod held;
 mod identity;
 mod listener;
 mod names;
+mod not_ready;
 mod output;
 mod reads;
 mod receiver;
@@ -212,7 +215,8 @@ impl Engine {
         out: &mut O,
     ) {
         let descriptor = if descriptor.is_plain_send() {
-            match self.begin_plain_send(now, vi, descriptor) {
+            let len = descriptor.segment_bytes() as u32;
+            match self.begin_plain_send(now, vi, descriptor, len) {
                 Ok(PlainFrame { header, segment, token }) => {
                     let sent = out.transmit(&wire::bytes(&header), &[PayloadPart::whole(segment)], token);
                     return self.plain_sent(now, vi, sent);
@@ -230,7 +234,7 @@ impl Engine {
         }
     }
 
-    /// Takes a send of one segment, without immediate data or fence, that goes out at once as one frame: that frame is to
+    /// Takes a send of one segment, of `len` bytes, without immediate data or fence, that goes out at once: its frame is to
     /// be offered to the adapter, and what became of it told by [`Engine::plain_sent`] unless its bytes were copied. It
     /// is accounted for as sent already, so that nothing has to be kept meanwhile. Gives the descriptor back when it is
     /// another case: then [`Engine::post_send`] takes it.
@@ -240,10 +244,11 @@ impl Engine {
         now: Time,
         vi: ViId,
         descriptor: Box<Descriptor>,
+        len: u32,
     ) -> std::result::Result<PlainFrame<'_>, Box<Descriptor>> {
         match self.live(vi) {
-            Some((core, endpoint)) if endpoint.may_post_short(core, &descriptor) => {
-                Ok(endpoint.post_short(core, now, descriptor))
+            Some((core, endpoint)) if endpoint.may_post_short(core, len) => {
+                Ok(endpoint.post_short(core, now, descriptor, len))
             }
             _ => Err(descriptor),
         }
@@ -352,8 +357,13 @@ impl Engine {
             if let Err(refusal) = endpoint.take_frame(core, now, fixed, &extensions, frame, out) {
                 return endpoint.refuse(core, now, refusal, out);
             }
-        } else if fixed.flags & data::NOW != 0 {
-            endpoint.receiver.owe();
+        } else {
+            if fixed.flags & data::NOW != 0 {
+                endpoint.receiver.owe();
+            }
+            if fixed.flags & data::NOT_READY != 0 {
+                endpoint.sender.peer_not_ready(now);
+            }
         }
         endpoint.proceed(core, now, out);
         endpoint.settle();
@@ -696,7 +706,7 @@ impl Engine {
     /// Connects an idle interface to who asked.
     ///
     /// # Errors
-    /// [`Error::ReliabilityLevel`], [`Error::TransferSizeMismatch`]: the request stays, and nothing was sent.
+    /// [`Error::ReliabilityMismatch`], [`Error::TransferSizeMismatch`]: the request stays, and nothing was sent.
     /// [`Error::State`] of the interface, [`Error::Parameter`] for a request that is no more.
     pub fn accept<O: Output + ?Sized>(
         &mut self,
@@ -720,7 +730,10 @@ impl Engine {
         }
         let theirs = pending.attributes;
         if theirs.reliability != endpoint.attributes.reliability {
-            return Err(Error::ReliabilityLevel(theirs.reliability));
+            return Err(Error::ReliabilityMismatch {
+                local: endpoint.attributes.reliability,
+                remote: theirs.reliability,
+            });
         }
         if theirs.max_transfer_size != endpoint.attributes.max_transfer_size {
             return Err(Error::TransferSizeMismatch {
@@ -908,9 +921,12 @@ impl Endpoint {
                 self.complete_too_short(out);
                 (ConnectionLoss::Length, CloseReason::Length)
             }
-            Refusal::Rdma => (ConnectionLoss::RdmaProtection, CloseReason::RdmaProtection),
+            Refusal::RdmaWrite | Refusal::RdmaRead => {
+                (ConnectionLoss::RdmaProtection, CloseReason::RdmaProtection)
+            }
             Refusal::Protocol => (ConnectionLoss::Protocol, CloseReason::Protocol),
         };
+        self.report(refusal, out);
         self.break_off(core, now, loss, Some(tell), out);
     }
 }

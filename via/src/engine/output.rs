@@ -3,7 +3,9 @@
 use uvia_driver::nic::MacAddress;
 
 use crate::wire::Words;
-use crate::{Completion, ConnectionLoss, MemoryRegion, NetAddress, ReliabilityLevel, Segment, ViId};
+use crate::{
+    Completion, ConnectionLoss, ErrorCode, MemoryRegion, NetAddress, ReliabilityLevel, Segment, ViId,
+};
 
 /// Where the engine puts what it makes. Its methods are called from within the engine's, and do not call back.
 pub trait Output {
@@ -22,6 +24,9 @@ pub trait Output {
 
     /// Something else happened.
     fn event(&mut self, event: Event);
+
+    /// Something went wrong that no descriptor tells of.
+    fn error(&mut self, vi: ViId, code: ErrorCode);
 }
 
 /// A frame that is a whole message: the fixed header alone, and one segment.

@@ -115,14 +115,14 @@ impl Endpoint {
             return Err(Refusal::Protocol);
         }
         if !self.attributes.rdma_read {
-            return Err(Refusal::Rdma);
+            return Err(Refusal::RdmaRead);
         }
         let mut descriptor = self.reads.spare.pop().unwrap_or_default();
         // Where no byte is asked for, no memory needs to be named.
         if total != 0 {
-            let region = core.regions.get(MemoryHandle(piece.remote.handle)).ok_or(Refusal::Rdma)?;
-            let offset = self.readable(&region, piece.remote.address, total).ok_or(Refusal::Rdma)?;
-            let segment = region.segment(offset..offset + total as usize).map_err(|_| Refusal::Rdma)?;
+            let region = core.regions.get(MemoryHandle(piece.remote.handle)).ok_or(Refusal::RdmaRead)?;
+            let offset = self.readable(&region, piece.remote.address, total).ok_or(Refusal::RdmaRead)?;
+            let segment = region.segment(offset..offset + total as usize).map_err(|_| Refusal::RdmaRead)?;
             descriptor.segments.push(segment);
         }
         // Which read of the connection it answers.

@@ -49,7 +49,9 @@ pub(super) enum Refusal {
     /// The message is longer than the receive.
     Length,
     /// It may not write there.
-    Rdma,
+    RdmaWrite,
+    /// It may not read there.
+    RdmaRead,
     /// It makes no sense.
     Protocol,
 }
@@ -62,8 +64,8 @@ pub(super) struct Receiver {
     offset: u32,
     /// Bits from `next` on: has arrived. Bit 0 is never set.
     seen: u64,
-    /// Frames since the last acknowledgement.
-    unacked: u32,
+    /// What the last acknowledgement said: all frames before it had arrived.
+    acknowledged: u32,
     /// That message is an RDMA write; counts while `offset` is not 0.
     write: bool,
     /// An acknowledgement is due now.
@@ -79,7 +81,7 @@ impl Receiver {
     pub(super) fn new() -> Self {
         Self {
             next: 0,
-            unacked: 0,
+            acknowledged: 0,
             seen: 0,
             message: 0,
             offset: 0,
@@ -94,7 +96,7 @@ impl Receiver {
     /// A connection begins: its first frame has this number, and goes to this receive.
     pub(super) fn establish(&mut self, first: u32, receive: u32) {
         self.next = first;
-        self.unacked = 0;
+        self.acknowledged = first;
         self.seen = 0;
         self.message = first;
         self.offset = 0;
@@ -152,9 +154,20 @@ impl Receiver {
     /// All that has arrived is acknowledged, where nothing came early.
     #[inline(always)]
     pub(super) fn acknowledged_all(&mut self) {
-        self.unacked = 0;
+        self.acknowledged = self.next;
         self.ack_at = Time::NEVER;
         self.owes = false;
+    }
+
+    /// Whether a part of an RDMA write has come, and the rest has not.
+    pub(super) fn is_within_write(&self) -> bool {
+        self.write && self.offset != 0
+    }
+
+    /// Frames since the last acknowledgement.
+    #[inline(always)]
+    fn unacknowledged(&self) -> u32 {
+        self.next.wrapping_sub(self.acknowledged)
     }
 
     /// Bit n: frame `next` + 1 + n has arrived.
@@ -181,7 +194,7 @@ impl Receiver {
     /// All that has arrived is acknowledged, `complete` with what came early.
     #[inline]
     pub(super) fn acknowledged(&mut self, complete: bool) {
-        self.unacked = 0;
+        self.acknowledged = self.next;
         self.ack_at = Time::NEVER;
         if complete || self.seen == 0 {
             self.owes = false;
@@ -209,8 +222,7 @@ impl Endpoint {
         let short = self.calm
             && fixed.flags & !(data::NOW | data::DRY) == data::LAST
             && fixed.sequence == receiver.next
-            && fixed.message == receiver.message
-            && fixed.offset == 0;
+            && fixed.place() == u64::from(receiver.message);
         if !short {
             return false;
         }
@@ -234,8 +246,7 @@ impl Endpoint {
         descriptor.length = len;
         receiver.next = receiver.next.wrapping_add(1);
         receiver.message = receiver.message.wrapping_add(1);
-        receiver.unacked += 1;
-        if fixed.flags & data::NOW != 0 || receiver.unacked >= core.ack_every {
+        if fixed.flags & data::NOW != 0 || receiver.unacknowledged() >= core.ack_every {
             receiver.owes = true;
         } else {
             let at = now.soon_after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
@@ -295,11 +306,14 @@ impl Endpoint {
             // It has to come again. What came early is taken in any case: the peer was told that it is here.
             return Ok(());
         }
+        if self.receives.is_empty() && self.lets_wait(&piece) {
+            self.wait_for_receive(core, now);
+            return Ok(());
+        }
         self.take(core, &piece, Source::Frame(frame, from), out)?;
         let receiver = &mut self.receiver;
         receiver.next = receiver.next.wrapping_add(1);
-        receiver.unacked += 1;
-        if fixed.flags & data::NOW != 0 || receiver.unacked >= core.ack_every {
+        if fixed.flags & data::NOW != 0 || receiver.unacknowledged() >= core.ack_every {
             receiver.owes = true;
         }
         if receiver.seen != 0 {
@@ -352,6 +366,10 @@ impl Endpoint {
     ) {
         self.receiver.owes = true;
         if distance >= WINDOW as u32 || self.receiver.seen & (1 << distance) != 0 {
+            return;
+        }
+        if piece.flags & data::WRITE != 0 && self.lets_wait(piece) {
+            // Once it is here it has to be taken, and there may be no receive for it then.
             return;
         }
         let len = piece.len as usize;
@@ -460,14 +478,14 @@ impl Endpoint {
         };
         let target = match core.regions.get(MemoryHandle(handle)) {
             _ if !ordered => Err(Refusal::Protocol),
-            _ if !self.attributes.rdma_write => Err(Refusal::Rdma),
+            _ if !self.attributes.rdma_write => Err(Refusal::RdmaWrite),
             // No byte is touched: such a write is a signal, and needs no memory to be named.
             _ if total == 0 => Ok(None),
             Some(region) => match self.writable(&region, address, total) {
                 Some(offset) => Ok(Some((region, offset + piece.offset as usize))),
-                None => Err(Refusal::Rdma),
+                None => Err(Refusal::RdmaWrite),
             },
-            None => Err(Refusal::Rdma),
+            None => Err(Refusal::RdmaWrite),
         };
         let placed = match (&target, source) {
             (Ok(Some((region, offset))), Source::Frame(frame, from)) => {

@@ -63,9 +63,11 @@ pub(super) struct Sender {
     /// Losses before it were answered by a smaller window already.
     recovery: u32,
     recovering: bool,
-    /// Frames since the peer was asked to answer.
-    unasked: u32,
+    /// The first frame since the peer was asked to answer.
+    asked_up_to: u32,
     measuring: bool,
+    /// The `order` of the frame on which the round trip is measured next; one that has gone by, while it is measured.
+    measure_at: u32,
     measured: u32,
     measured_from: Time,
     timer_from: Time,
@@ -92,8 +94,9 @@ impl Sender {
             arrived: 0,
             recovery: 0,
             recovering: false,
-            unasked: 0,
+            asked_up_to: 0,
             measuring: false,
+            measure_at: 1,
             measured: 0,
             measured_from: Time(0),
             timer_from: Time(0),
@@ -130,8 +133,9 @@ impl Sender {
         self.order = 0;
         self.arrived = 0;
         self.recovering = false;
-        self.unasked = 0;
+        self.asked_up_to = self.next;
         self.measuring = false;
+        self.measure_at = 1;
         self.window = Window::new(config.tuning.window);
         self.timeout = Timeout::new(&config.tuning);
     }
@@ -162,18 +166,24 @@ impl Sender {
         self.edge = self.una.wrapping_add(self.peer_window.min(self.window.size));
     }
 
-    /// Whether no frame is known to be lost, or to have arrived before its turn.
+    /// Whether no frame is known to be lost, or to have arrived before its turn, and no loss is being got over.
     pub(super) fn has_no_gap(&self) -> bool {
-        self.lost | self.sacked == 0
+        self.lost | self.sacked == 0 && !self.recovering
+    }
+
+    /// Frames since the peer was asked to answer, with the next one; 0 when that asks again, having found no room.
+    #[inline]
+    fn unasked(&self) -> u32 {
+        self.next.wrapping_add(1).wrapping_sub(self.asked_up_to)
     }
 
     /// The window ends with the next frame: whether the peer is asked for an acknowledgement with it. Not with each,
     /// when the window stays full.
     #[cold]
     fn asks(&mut self) -> bool {
-        let asks = self.unasked * 4 >= self.peer_window.min(self.window.size);
+        let asks = self.unasked() * 4 >= self.peer_window.min(self.window.size);
         if asks {
-            self.unasked = 0;
+            self.asked_up_to = self.next.wrapping_add(1);
         }
         asks
     }
@@ -226,7 +236,30 @@ impl Sender {
         self.lost = self.in_flight() & !self.sacked;
         self.recovery = self.next;
         self.recovering = true;
+        self.stop_measuring();
+    }
+
+    /// The round trip is measured on this frame, which is being sent for the first time.
+    #[inline]
+    fn measure(&mut self, sequence: u32, now: Time) {
+        self.measuring = true;
+        self.measure_at = self.order.wrapping_sub(1);
+        self.measured = sequence;
+        self.measured_from = now;
+    }
+
+    /// The measurement is of no use: the next frame is measured.
+    fn stop_measuring(&mut self) {
         self.measuring = false;
+        self.measure_at = self.order.wrapping_add(1);
+    }
+
+    /// The peer has what is next, and no receive for it: frames are not lost, and it is asked again soon.
+    #[cold]
+    pub(super) fn peer_not_ready(&mut self, now: Time) {
+        self.timeout.progress();
+        self.progress = now;
+        self.window.excused();
     }
 
     /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either. Answers whether
@@ -237,6 +270,7 @@ impl Sender {
         if advance == 0 || advance > self.outstanding() {
             return false;
         }
+        debug_assert!(!self.recovering);
         self.advance(advance, now, tuning);
         true
     }
@@ -254,6 +288,9 @@ impl Sender {
         if advance != 0 {
             self.close_gaps(advance);
             self.advance(advance, now, tuning);
+            if self.recovering && self.una.wrapping_sub(self.recovery) as i32 >= 0 {
+                self.recovering = false;
+            }
         }
         if sack != 0 {
             self.select(sack, tuning);
@@ -265,15 +302,13 @@ impl Sender {
     fn advance(&mut self, frames: u32, now: Time, tuning: &Tuning) {
         if self.measuring && self.measured.wrapping_sub(self.una) < frames {
             self.measuring = false;
+            self.measure_at = self.order.wrapping_add(MEASURED);
             self.timeout.measured(now.since(self.measured_from), tuning);
         }
         self.una = self.una.wrapping_add(frames);
         self.timeout.progress();
         self.timer_from = now;
         self.progress = now;
-        if self.recovering && self.una.wrapping_sub(self.recovery) as i32 >= 0 {
-            self.recovering = false;
-        }
         self.window.acknowledged(frames);
     }
 
@@ -321,7 +356,9 @@ impl Sender {
             self.recovery = self.next;
             self.window.lost();
         }
-        self.measuring &= !found;
+        if found {
+            self.stop_measuring();
+        }
     }
 }
 
@@ -363,12 +400,10 @@ impl Endpoint {
 
     /// Whether a plain send may be posted by [`Endpoint::post_short`]: it fits a frame, which may go out at once.
     #[inline(always)]
-    pub(super) fn may_post_short(&self, core: &Core, descriptor: &crate::Descriptor) -> bool {
-        debug_assert!(descriptor.is_plain_send());
-        let Some(segment) = descriptor.segments.first() else { return false };
+    pub(super) fn may_post_short(&self, core: &Core, len: u32) -> bool {
         let sender = &self.sender;
         self.calm
-            && segment.len().wrapping_sub(1) < sender.room
+            && len.wrapping_sub(1) < sender.room
             && !core.full
             && core.active.is_empty()
             && sender.cursor.work == self.sends.tail()
@@ -384,9 +419,9 @@ impl Endpoint {
         core: &mut Core,
         now: Time,
         descriptor: Box<crate::Descriptor>,
+        len: u32,
     ) -> PlainFrame<'_> {
-        debug_assert!(self.is_calm());
-        let len = descriptor.segments.first().map_or(0, Segment::len);
+        debug_assert!(self.is_calm() && descriptor.is_plain_send());
         let sender = &mut self.sender;
         let (sequence, message) = (sender.next, sender.cursor.message);
         let end = sequence.wrapping_add(1);
@@ -396,7 +431,6 @@ impl Endpoint {
         // One segment, as was seen before it was posted.
         let segment = &work.descriptor.segments[0];
         let mut flags = data::LAST | data::DRY;
-        sender.unasked += 1;
         if end == sender.edge && sender.asks() {
             flags |= data::NOW;
         }
@@ -413,15 +447,14 @@ impl Endpoint {
         sender.next = end;
         sender.cursor.work = sender.cursor.work.wrapping_add(1);
         sender.cursor.message = message.wrapping_add(1);
-        if !sender.measuring && (sender.order.is_multiple_of(MEASURED) || sender.timeout.is_unmeasured()) {
-            sender.measuring = true;
-            sender.measured = sequence;
-            sender.measured_from = now;
+        if sender.order == sender.measure_at {
+            sender.measure(sequence, now);
         }
         if sequence == sender.una {
             sender.timer_from = now;
             sender.progress = now;
-            let at = sender.timeout.at(now, &core.config.tuning);
+            // All else was acknowledged.
+            let at = sender.timeout.first_at(now);
             if at < self.deadline {
                 self.deadline = at;
                 core.wake(at);
@@ -465,7 +498,7 @@ impl Endpoint {
         sender.cursor.message = sender.cursor.message.wrapping_sub(1);
         sender.order = sender.order.wrapping_sub(1);
         if sender.measured == sender.next {
-            sender.measuring = false;
+            sender.stop_measuring();
         }
         if let Some(work) = self.sends.get_mut(sender.cursor.work) {
             work.stage = Stage::Waiting;
@@ -563,14 +596,16 @@ impl Endpoint {
         if last_work && flight.offset + flight.len == total {
             flags |= data::DRY;
         }
-        if outstanding >= limit && (sender.unasked + 1) * 4 >= limit {
+        if outstanding >= limit && sender.unasked() * 4 >= limit {
             flags |= data::NOW;
         }
         let sequence = sender.next;
         let Some(next) = self.transmit(core, &mut flight, sequence, flags, out) else { return false };
 
         let sender = &mut self.sender;
-        sender.unasked = if flags & data::NOW != 0 { 0 } else { sender.unasked + 1 };
+        if flags & data::NOW != 0 {
+            sender.asked_up_to = sequence.wrapping_add(1);
+        }
         sender.order = flight.order;
         sender.flights[sequence as usize % WINDOW] = flight;
         if sequence == sender.una {
@@ -578,10 +613,8 @@ impl Endpoint {
             sender.progress = now;
         }
         sender.next = sequence.wrapping_add(1);
-        if !sender.measuring && (flight.order.is_multiple_of(MEASURED) || sender.timeout.is_unmeasured()) {
-            sender.measuring = true;
-            sender.measured = sequence;
-            sender.measured_from = now;
+        if flight.order == sender.measure_at {
+            sender.measure(sequence, now);
         }
         let cursor = if answer { &mut sender.answering } else { &mut sender.cursor };
         if flight.offset + flight.len == total {
@@ -608,7 +641,7 @@ impl Endpoint {
         if self.is_unreliable() {
             // Nobody will say that it has arrived.
             self.sender.una = self.sender.next;
-            self.sender.measuring = false;
+            self.sender.stop_measuring();
             return true;
         }
         let at = self.sender.timeout.at(self.sender.timer_from, &core.config.tuning);
@@ -631,7 +664,7 @@ impl Endpoint {
         sender.flights[sequence as usize % WINDOW] = flight;
         sender.lost &= !(1 << n);
         // An answer could be to either copy (Karn).
-        sender.measuring = false;
+        sender.stop_measuring();
         if n == 0 {
             sender.timer_from = now;
         }
@@ -755,6 +788,9 @@ impl Endpoint {
     ) {
         if core.full {
             return self.enqueue(core);
+        }
+        if self.is_starved() {
+            flags |= data::NOT_READY;
         }
         let mut extensions = Extensions::default();
         if self.receiver.has_gap() {

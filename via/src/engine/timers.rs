@@ -24,6 +24,9 @@ impl Endpoint {
         if self.receiver.ack_at() <= now {
             self.receiver.owe();
         }
+        if !self.tend_not_ready(core, now, out) {
+            return;
+        }
         let tuning = &core.config.tuning;
         let peer_timeout = tuning.peer_timeout;
         let ask = self.sender.timer(tuning).unwrap_or_else(|| self.next_probe(tuning));

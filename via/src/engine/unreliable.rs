@@ -54,6 +54,7 @@ impl Endpoint {
         }
         if let Err(refusal) = self.take(core, piece, Source::Frame(frame, from), out) {
             self.receiver.give_message_up();
+            self.report(refusal, out);
             if refusal == Refusal::Length {
                 self.complete_too_short(out);
             }

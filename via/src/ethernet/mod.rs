@@ -12,12 +12,13 @@ use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::Nic;
 
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
+use crate::memory::RegionLimits;
 use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire;
 use crate::{
-    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryRegion, NetAddress, NicProperties,
-    Peer, Result, ViAttributes, ViId, ViState,
+    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
+    NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -49,7 +50,7 @@ impl Ethernet {
     ) -> Result<Self> {
         let about = adapter.properties().clone();
         let transmitter = Transmitter::new(&domain, &about)?;
-        let engine = Engine::new(EngineConfig {
+        let mut engine = Engine::new(EngineConfig {
             mac: about.mac,
             name: name.to_owned(),
             mtu: about.mtu,
@@ -60,6 +61,8 @@ impl Ethernet {
             lossless: about.lossless,
             tuning: Tuning { integrity, ..Tuning::default() },
         })?;
+        let regions = RegionLimits::of(&*domain);
+        engine.regions().limit(regions);
         let properties = NicProperties {
             device: about.device,
             driver: about.driver,
@@ -70,7 +73,13 @@ impl Ethernet {
             max_segments: engine::MAX_SEGMENTS,
             max_depth: engine::MAX_DEPTH,
             max_cq_entries: 1 << 16,
-            max_regions: crate::memory::MAX_REGIONS,
+            max_cqs: crate::cq::MAX_CQS,
+            max_tags: crate::tags::MAX_TAGS,
+            max_regions: regions.regions,
+            max_registered_bytes: regions.bytes,
+            max_region_bytes: regions.block,
+            max_listeners: engine::MAX_LISTENERS,
+            max_discriminator: NetAddress::MAX_DISCRIMINATOR,
             max_private_data: engine::MAX_PRIVATE_DATA,
             reliability_levels: Engine::RELIABILITY_LEVELS,
             classes: &[crate::EndpointClass::Dma],
@@ -120,10 +129,17 @@ impl Ethernet {
         Ok(self.adapter.flush()?)
     }
 
-    #[cold]
-    fn poll_engine(&mut self, now: Time, sinks: &mut Sinks) {
-        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
-        self.engine.poll(now, &mut out);
+    /// What is due at the end of a burst.
+    #[inline(never)]
+    fn catch_up(&mut self, now: Time, sinks: &mut Sinks) -> Result<()> {
+        if self.port.due.intersects(Due::ANSWERS | Due::BURIALS) {
+            self.do_chores(sinks)?;
+        }
+        if self.engine.wants_poll(now) {
+            let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
+            self.engine.poll(now, &mut out);
+        }
+        self.settle()
     }
 
     /// What comes up seldom.
@@ -174,17 +190,18 @@ impl Ethernet {
 }
 
 impl Ethernet {
-    /// As [`Provider::post_send`], for a send of one segment without immediate data or fence. False when the adapter has
-    /// a fault, which [`Ethernet::take_fault`] tells.
+    /// As [`Provider::post_send`], for a send of one segment, of `len` bytes, without immediate data or fence. False when
+    /// the adapter has a fault, which [`Ethernet::take_fault`] tells.
     #[inline(always)]
     pub(crate) fn post_plain_send(
         &mut self,
         vi: ViId,
         descriptor: Box<Descriptor>,
+        len: u32,
         sinks: &mut Sinks,
     ) -> bool {
         let now = self.now();
-        let frame = match self.engine.begin_plain_send(now, vi, descriptor) {
+        let frame = match self.engine.begin_plain_send(now, vi, descriptor, len) {
             Ok(frame) => frame,
             Err(descriptor) => return self.post_otherwise(vi, descriptor, sinks),
         };
@@ -340,6 +357,10 @@ impl engine::Output for Receiving<'_> {
     fn event(&mut self, event: engine::Event) {
         self.port.tell(event, self.sinks);
     }
+
+    fn error(&mut self, vi: ViId, code: crate::ErrorCode) {
+        self.sinks.error(vi, code);
+    }
 }
 
 impl engine::Output for Out<'_> {
@@ -365,6 +386,10 @@ impl engine::Output for Out<'_> {
     #[inline(always)]
     fn complete(&mut self, completion: Completion) {
         self.sinks.complete(completion);
+    }
+
+    fn error(&mut self, vi: ViId, code: crate::ErrorCode) {
+        self.sinks.error(vi, code);
     }
 
     fn event(&mut self, event: engine::Event) {
@@ -418,13 +443,9 @@ impl Provider for Ethernet {
         if self.port.transmitter.wants_reclaim() {
             self.reclaim(sinks)?;
         }
-        if self.port.due.intersects(Due::ANSWERS | Due::BURIALS) {
-            self.do_chores(sinks)?;
+        if !self.port.due.is_empty() || self.engine.wants_poll(now) {
+            self.catch_up(now, sinks)?;
         }
-        if self.engine.wants_poll(now) {
-            self.poll_engine(now, sinks);
-        }
-        self.settle()?;
         Ok(received)
     }
 
@@ -459,8 +480,20 @@ impl Provider for Ethernet {
         unsafe { self.engine.regions().register(self.domain.clone(), address, len, attributes) }
     }
 
+    fn region(&mut self, handle: MemoryHandle) -> Option<MemoryRegion> {
+        self.engine.regions().get(handle)
+    }
+
+    fn uses_tag(&mut self, tag: ProtectionTag) -> bool {
+        self.engine.uses_tag(tag)
+    }
+
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
         self.engine.create_vi(attributes)
+    }
+
+    fn set_vi_attributes(&mut self, vi: ViId, attributes: &ViAttributes) -> Result<()> {
+        self.engine.set_vi_attributes(vi, attributes)
     }
 
     fn destroy_vi(&mut self, vi: ViId, _sinks: &mut Sinks) -> Result<()> {

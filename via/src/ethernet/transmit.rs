@@ -27,7 +27,8 @@ pub(super) struct Transmitter {
     tokens: Vec<FrameToken>,
     /// How many of those.
     referenced: usize,
-    /// Below this many free slots they are collected from the adapter.
+    /// Below this many free slots they are collected from the adapter: half of them; all, while frames refer to
+    /// registered memory, which somebody waits for.
     low: usize,
     refusal: Option<crate::Error>,
 }
@@ -145,6 +146,7 @@ impl Transmitter {
             Ok(true) => {
                 self.tokens[usize::from(number)] = token;
                 self.referenced += 1;
+                self.low = usize::MAX;
                 Ok(Sent::Referenced)
             }
             otherwise => self.refused(number, otherwise),
@@ -162,7 +164,7 @@ impl Transmitter {
     /// Whether it is time to ask the adapter which frames it is done with.
     #[inline(always)]
     pub(super) fn wants_reclaim(&self) -> bool {
-        self.referenced > 0 || self.free.count < self.low
+        self.free.count < self.low
     }
 
     /// Takes back what the adapter is done with, by its token; answers the engine's where the frame referred to
@@ -176,6 +178,9 @@ impl Transmitter {
     #[inline(never)]
     fn unreferenced(&mut self, number: u16) -> Option<FrameToken> {
         self.referenced -= 1;
+        if self.referenced == 0 {
+            self.low = self.tokens.len() / 2;
+        }
         self.tokens.get(usize::from(number)).copied()
     }
 }

@@ -27,7 +27,9 @@ pub(crate) const NOW: u16 = 0x40;
 pub(crate) const READ: u16 = 0x80;
 /// Part of the answer to an RDMA read.
 pub(crate) const ANSWER: u16 = 0x100;
-const KNOWN: u16 = 0x1ff;
+/// On an acknowledgement alone: the next frame came, and was not taken, since no receive is posted for it.
+pub(crate) const NOT_READY: u16 = 0x200;
+const KNOWN: u16 = 0x3ff;
 
 /// Longest header: the fixed part and all extensions.
 pub(crate) const MAX_HEADER: usize = FIXED + 32;
@@ -78,6 +80,12 @@ impl Fixed {
         }
     }
 
+    /// Message and offset as they are in the frame: a message's number alone is its beginning.
+    #[inline(always)]
+    pub(crate) fn place(&self) -> u64 {
+        u64::from(self.message) | u64::from(self.offset) << 32
+    }
+
     /// The fixed part of a frame to where `self` says, from and to the stations of `route`.
     #[inline(always)]
     pub(crate) fn words(&self, route: &Route, kind: u8) -> Words {
@@ -117,6 +125,7 @@ impl Fixed {
             };
             // Immediate data ends a message, and no frame but a message's only one is empty.
             one_kind
+                && flags & NOT_READY == 0
                 && flags & (LAST | IMMEDIATE) != IMMEDIATE
                 && (self.payload != 0 || (flags & LAST != 0 && self.offset == 0))
                 && self.offset.checked_add(u32::from(self.payload)).is_some()

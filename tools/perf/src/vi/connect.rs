@@ -94,7 +94,7 @@ fn serve(nic: &Nic, request: Request, order: &Order, timeout: Duration) -> Resul
     let target = side.memory(size, true)?;
     let accept = |side: &Side, target: &MemoryRegion| -> Result<(), Failure> {
         let ready = Ready(target.remote(0)?).to_bytes();
-        request.accept(&side.vi, &ready).map_err(|(_, refused)| refused.into())
+        request.accept(&side.vi, &ready).map(drop).map_err(|(_, refused)| refused.into())
     };
     match (order.test, order.op) {
         (Test::Latency, Op::Send) => {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use super::rng::Rng;
 use crate::engine::{Event, FrameToken, Output, PayloadPart, Sent};
-use crate::{Completion, MemoryHandle, MemoryRegion};
+use crate::{Completion, ErrorCode, MemoryHandle, MemoryRegion, ViId};
 
 /// How an adapter behaves. Times are nanoseconds.
 #[derive(Debug, Clone)]
@@ -54,6 +54,7 @@ pub(super) struct Port {
     pub(super) now: u64,
     pub(super) completions: VecDeque<Completion>,
     pub(super) events: VecDeque<Event>,
+    pub(super) errors: Vec<(ViId, ErrorCode)>,
     /// Frames that were offered, full or not.
     pub(super) offered: u64,
     pub(super) behaviour: Behaviour,
@@ -75,6 +76,7 @@ impl Port {
             now: 0,
             completions: VecDeque::new(),
             events: VecDeque::new(),
+            errors: Vec::new(),
             offered: 0,
             behaviour,
             max_segments,
@@ -170,5 +172,9 @@ impl Output for Port {
 
     fn event(&mut self, event: Event) {
         self.events.push_back(event);
+    }
+
+    fn error(&mut self, vi: ViId, code: ErrorCode) {
+        self.errors.push((vi, code));
     }
 }

@@ -4,9 +4,11 @@
 #![allow(clippy::vec_box)] // Descriptors are boxed when they are posted, and so they are kept.
 
 mod adapter;
+mod errors;
 mod faults;
 mod flips;
 mod fuzz;
+mod not_ready;
 mod pair;
 mod peers;
 mod rng;

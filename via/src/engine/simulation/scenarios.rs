@@ -349,7 +349,7 @@ fn an_acceptance_that_does_not_fit_sends_nothing() {
     ));
     assert!(matches!(
         engine.accept(now, request.id, level, b"", port),
-        Err(Error::ReliabilityLevel(ReliabilityLevel::ReliableDelivery))
+        Err(Error::ReliabilityMismatch { remote: ReliabilityLevel::ReliableDelivery, .. })
     ));
     world.run(MILLI);
     assert_eq!(world.event(0), None);

@@ -10,7 +10,7 @@ use uvia_driver::nic::RxFrame;
 
 use super::world::{TAG, World};
 use crate::engine::{Engine, Event, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
-use crate::{Completion, Descriptor, MemoryRegion, RemoteMemory, ViAttributes, ViId, WorkQueue};
+use crate::{Completion, Descriptor, ErrorCode, MemoryRegion, RemoteMemory, ViAttributes, ViId, WorkQueue};
 
 /// Counts what each thread allocates.
 struct Counting;
@@ -109,6 +109,10 @@ impl Output for Direct {
 
     fn event(&mut self, event: Event) {
         panic!("{event:?}");
+    }
+
+    fn error(&mut self, vi: ViId, code: ErrorCode) {
+        panic!("{vi:?}: {code:?}");
     }
 }
 

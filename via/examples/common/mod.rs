@@ -1,0 +1,89 @@
+//! What all examples have in common: a NIC, and a connection between two of them.
+//!
+//! `EXAMPLE NIC` waits for another; `EXAMPLE NIC HOST` connects to the one of that host name. A NIC is a PCI address, or
+//! `vfio-user:PATH`.
+
+use std::time::Duration;
+
+use uvia::{
+    CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions, Result, Vi,
+    ViAttributes,
+};
+
+/// How long anything may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const DEPTH: usize = 16;
+
+/// One end of a connection.
+pub struct End {
+    /// The queue that both work queues are tied to.
+    pub cq: CompletionQueue,
+    /// The interface. Dropped after it, the queue is there for what comes back.
+    pub vi: Vi,
+    /// 64 bytes for messages that come, and 64 for those that go.
+    pub memory: MemoryRegion,
+    /// It has connected, and begins.
+    pub begins: bool,
+}
+
+impl End {
+    /// Opens and connects as the arguments say.
+    pub fn connect() -> Result<Self> {
+        let mut arguments = std::env::args().skip(1);
+        let Some(device) = arguments.next() else {
+            return Err(uvia::Error::Parameter("usage: EXAMPLE NIC [HOST]".to_owned()));
+        };
+        let peer = arguments.next();
+        // Each end needs a name of its own, also where both are on one host.
+        let name = peer.is_none().then(|| "example".to_owned());
+        let nic = Nic::open(&device, NicOptions { name, ..NicOptions::default() })?;
+        nic.wait_ready(PATIENCE)?;
+        let tag = nic.create_tag()?;
+        let cq = nic.create_cq(2 * DEPTH)?;
+        let attributes = ViAttributes { send_depth: DEPTH, receive_depth: DEPTH, ..ViAttributes::new(tag) };
+        let vi = nic.create_vi(&attributes, Some(&cq), Some(&cq))?;
+        let memory = nic.allocate(128, MemoryAttributes::local(tag))?;
+        // Before it is connected: whoever is connected may send.
+        vi.post_receive(Descriptor::new(vec![memory.segment(0..64)?])).map_err(|e| e.error)?;
+        match &peer {
+            Some(host) => {
+                let there = NetAddress::new(nic.resolve(host, PATIENCE)?, b"example")?;
+                vi.connect(&there, PATIENCE, &[])?;
+            }
+            None => {
+                let waiting = || uvia::Error::Timeout {
+                    what: "a peer".to_owned(),
+                    millis: PATIENCE.as_millis() as u64,
+                };
+                let request = nic.listen(b"example", 1)?.wait(PATIENCE)?.ok_or_else(waiting)?;
+                request.accept(&vi, &[]).map_err(|(_, e)| e)?;
+            }
+        }
+        Ok(Self { cq, vi, memory, begins: peer.is_some() })
+    }
+
+    /// Sends the number.
+    pub fn send(&self, number: u32) -> Result<()> {
+        self.memory.write(64, &number.to_le_bytes())?;
+        self.vi.post_send(Descriptor::new(vec![self.memory.segment(64..68)?])).map_err(|e| e.error)
+    }
+
+    /// Takes a number that was received with this descriptor, which receives again.
+    pub fn take(&self, descriptor: Box<Descriptor>) -> Result<u32> {
+        if !descriptor.status().is_success() {
+            return Err(uvia::Error::Parameter(format!("a receive ended with {:?}", descriptor.status())));
+        }
+        let mut number = [0; 4];
+        self.memory.read(0, &mut number)?;
+        self.vi.post_receive(descriptor).map_err(|e| e.error)?;
+        Ok(u32::from_le_bytes(number))
+    }
+}
+
+/// A number that comes is answered by the next, up to this one.
+pub const LAST: u32 = 1000;
+
+/// What is to be answered to a number.
+pub fn answer(number: u32) -> Option<u32> {
+    (number < LAST).then_some(number + 1)
+}

@@ -1,0 +1,57 @@
+//! Waiting in an asynchronous task: `next().await`, in any runtime. The one here is as small as a runtime can be.
+//!
+//! `cargo run --example tasks -- NIC [HOST]`, on two hosts.
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
+
+use common::{End, LAST, answer};
+use uvia::{Result, WorkQueue};
+
+async fn count(end: &End) -> Result<u32> {
+    if end.begins {
+        end.send(0)?;
+    }
+    let mut number = 0;
+    while number + 1 < LAST {
+        let completion = end.cq.next().await?;
+        if completion.queue == WorkQueue::Receive {
+            number = end.take(completion.descriptor)?;
+            if let Some(next) = answer(number) {
+                end.send(next)?;
+            }
+        }
+    }
+    Ok(number)
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Runs one task, asleep while it waits.
+fn block_on<T>(task: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut task = pin!(task);
+    loop {
+        match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => thread::park(),
+        }
+    }
+}
+
+fn main() -> Result<()> {
+    let end = End::connect()?;
+    println!("counted to {}", block_on(count(&end))?);
+    Ok(())
+}
