@@ -13,7 +13,9 @@ use uvia::{
     AsyncError, Completion, CompletionQueue, Completions, Descriptor, Error, ErrorCode, ErrorResource, Nic,
     NicOptions, Progress, Status, ViAttributes, ViState, WorkQueue,
 };
-use uvia_tests::{End, PATIENCE, ViPair, join, memory_pair};
+use uvia_models::machine::Kind;
+use uvia_models::serve::Doorbells;
+use uvia_tests::{End, PATIENCE, ServedModels, ViPair, join, memory_pair};
 
 /// Two ends that drive themselves.
 fn pair() -> ViPair {
@@ -268,7 +270,7 @@ fn a_queue_is_resized_and_loses_nothing() {
     let ViPair { a, b } = pair();
     let depth = b.vi.attributes().receive_depth;
     let both = depth + b.vi.attributes().send_depth;
-    assert_eq!(b.cq.capacity(), both);
+    assert_eq!((b.cq.capacity(), b.cq.promised()), (both, both));
     (0..40).for_each(|_| post_receive(&b));
     (0..20).for_each(|mark| send(&a, mark));
     // The last has come; it stays in the queue.
@@ -370,6 +372,49 @@ fn an_empty_receive_queue_and_a_refused_write_are_told_at_the_target() {
     let target = b.nic.allocate(10, uvia::MemoryAttributes::local(b.tag)).unwrap();
     a.vi.post_send(Descriptor::rdma_write(vec![memory.whole()], target.remote(0).unwrap())).unwrap();
     assert_eq!(codes(), [ErrorCode::RdmaWriteProtection, ErrorCode::ConnectionLost]);
+}
+
+#[test]
+fn what_a_layer_above_raises_is_told_once_until_it_was_told() {
+    let ViPair { a, .. } = pair();
+    let error = AsyncError { code: ErrorCode::PostDescriptor, resource: ErrorResource::Vi(a.vi.id()) };
+    let (started, begun) = channel();
+    let (tell, told) = channel();
+    let (go, gate) = channel::<()>();
+    let inside = Mutex::new((started, gate, tell));
+    a.nic
+        .set_error_handler(move |error| {
+            let (started, gate, tell) = &*inside.lock().unwrap();
+            started.send(()).unwrap();
+            gate.recv_timeout(PATIENCE).unwrap();
+            tell.send(*error).unwrap();
+        })
+        .unwrap();
+    a.nic.raise(error);
+    begun.recv_timeout(PATIENCE).unwrap();
+    // While the first is told, the next ones gather.
+    (0..10).for_each(|_| a.nic.raise(error));
+    (0..2).for_each(|_| go.send(()).unwrap());
+    (0..2).for_each(|_| assert_eq!(told.recv_timeout(PATIENCE).unwrap(), error));
+    assert_eq!(told.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
+}
+
+#[test]
+fn an_adapter_that_is_gone_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = ServedModels::start(folder.path(), &[Kind::ALL[0]], Doorbells::Polled);
+    let options = NicOptions { progress: Progress::Thread, ..NicOptions::default() };
+    let nic = Nic::open(&models.names()[0], options).unwrap();
+    let again = nic.open_again();
+    let (told, told_too) = (errors(&nic), errors(&again));
+    // The program does nothing: its thread finds out.
+    drop(models);
+    for told in [told, told_too] {
+        let error = AsyncError { code: ErrorCode::Catastrophic, resource: ErrorResource::Nic };
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), error);
+        assert!(told.recv_timeout(Duration::from_millis(400)).is_err(), "it lasts, and is told once");
+    }
+    assert!(nic.poll().is_err());
 }
 
 #[test]

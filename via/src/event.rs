@@ -139,6 +139,11 @@ impl CompletionQueue {
         self.ring().notify(Box::new(handler))
     }
 
+    /// Entries that are promised to work queues, or hold a completion of one that is no more. 0: nothing uses it.
+    pub fn promised(&self) -> usize {
+        self.ring().promises().promised()
+    }
+
     /// Changes the number of entries. Completions that are in it stay.
     ///
     /// # Errors

@@ -264,7 +264,8 @@ impl Nic {
     /// and holds no lock: it may call anything, and block. An error that happens again before it was told is told once.
     /// Without a handler errors are logged by `tracing`, at most now and then.
     ///
-    /// The handler is kept until it is replaced, or the last clone of this handle goes; so it must not own one.
+    /// The handler is kept until it is replaced, or the last clone of this handle goes; so it must not own one. Whoever
+    /// lets go of the NIC last waits for a handler that runs just then.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -272,6 +273,12 @@ impl Nic {
         self.0.start_handlers()?;
         drop(self.0.callbacks.set_error_handler(self.0.number, Some(Arc::new(handler))));
         Ok(())
+    }
+
+    /// Tells the handler of an error, as the NIC itself does: for layers that stand on this one, and find what they are
+    /// given in error when the call that could have said so is over.
+    pub fn raise(&self, error: AsyncError) {
+        self.0.callbacks.error(self.0.number, error);
     }
 
     /// Restores the default: errors are logged.

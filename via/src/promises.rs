@@ -38,6 +38,11 @@ impl Promises {
         parts(self.0.load(Ordering::Relaxed)).0
     }
 
+    /// Entries that are promised.
+    pub(crate) fn promised(&self) -> usize {
+        parts(self.0.load(Ordering::Relaxed)).1
+    }
+
     /// Promises `depth` entries to a work queue.
     pub(crate) fn take(&self, depth: usize) -> Result<()> {
         self.change(|capacity, promised| {
