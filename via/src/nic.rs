@@ -174,15 +174,13 @@ const POSTS: usize = 4096;
 static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
 impl Nic {
-    /// Opens the device called `device` (a PCI address, or `vfio-user:PATH`; see [`uvia_driver::pci::check_name`]) in a
-    /// DMA domain of its own.
+    /// Opens the device called `device` (a PCI address, `vfio-user:PATH`, or `shm:NAME` for shared memory of this host;
+    /// see [`uvia_driver::nic::check_name`]) in a DMA domain of its own.
     ///
     /// # Errors
     /// What keeps the device from being opened, by name and with the way out.
     pub fn open(device: &str, options: NicOptions) -> Result<Self> {
-        let device = uvia_driver::pci::open(device)?;
-        let domain = device.domain().clone();
-        let adapter = adapter::open(device, &options.adapter)?;
+        let (adapter, domain) = adapter::open_named(device, &options.adapter)?;
         Self::with_adapter(adapter, domain, options)
     }
 
