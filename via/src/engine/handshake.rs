@@ -192,7 +192,8 @@ impl Endpoint {
     /// Whether a peer's request is for this interface: it asks that peer, and the discriminators match crosswise; or it
     /// has met that peer already.
     pub(super) fn is_asked_by(&self, envelope: &Envelope, offer: &Offer<'_>) -> bool {
-        let same = self.peer.0 == envelope.from;
+        // On our own station, what we ask comes back to us too.
+        let same = self.peer.0 == envelope.from && self.identity != envelope.sender;
         same && match self.state {
             ViState::Connected => self.peer_identity == envelope.sender,
             ViState::ConnectPending => {

@@ -823,9 +823,9 @@ impl Engine {
         if timeout_ns == 0 {
             return Err(Error::Parameter("a connection request needs a time-out over 0".to_owned()));
         }
-        if !remote.host.is_unicast() || remote.host == self.core.config.mac {
+        if !remote.host.is_unicast() {
             return Err(Error::Parameter(format!(
-                "{} is not another host: connections go from one NIC to another",
+                "{} is no host: it does not name one station",
                 remote.host
             )));
         }
