@@ -209,7 +209,7 @@ impl Nic {
         let shared = Arc::new(Shared {
             core: Turn::new(Core {
                 turns: 0,
-                sinks: Sinks::new(properties.max_vis),
+                sinks: Sinks::new(),
                 provider: AnyProvider::Ethernet(Box::new(provider)),
             }),
             posts: ArrayQueue::new(POSTS),

@@ -15,24 +15,31 @@ impl RingKey {
     pub(crate) const NOBODY: Self = Self(u32::MAX - 1);
 }
 
-/// None in a place that is free.
+/// None in a place that is free; those places.
 #[derive(Default)]
-pub(crate) struct Rings(Vec<Option<Ring<Completion>>>);
+pub(crate) struct Rings(Vec<Option<Ring<Completion>>>, Vec<u32>);
 
 impl Rings {
     /// A new ring, with room for `capacity` completions.
     pub(crate) fn open(&mut self, capacity: usize) -> RingKey {
-        let place = self.0.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.0.push(None);
-            self.0.len() - 1
-        });
-        self.0[place] = Some(Ring::new(capacity));
-        RingKey(place as u32)
+        let ring = Some(Ring::new(capacity));
+        match self.1.pop() {
+            Some(place) => {
+                self.0[place as usize] = ring;
+                RingKey(place)
+            }
+            None => {
+                self.0.push(ring);
+                RingKey(self.0.len() as u32 - 1)
+            }
+        }
     }
 
     /// Ends a ring; answers what was in it. Its key may name another one from now on.
     pub(crate) fn close(&mut self, key: RingKey) -> Option<Ring<Completion>> {
-        self.0.get_mut(key.0 as usize)?.take()
+        let ring = self.0.get_mut(key.0 as usize)?.take()?;
+        self.1.push(key.0);
+        Some(ring)
     }
 
     /// Puts a completion in. Its entry was promised when its work queue was created, so that there is room. Those

@@ -3,6 +3,7 @@
 use uvia_driver::nic::MacAddress;
 
 use super::core::Core;
+use super::directory::Listed;
 use super::handshake::Handshake;
 use super::reads::{Reads, UNANSWERED};
 use super::receiver::Receiver;
@@ -82,6 +83,8 @@ pub(super) struct Endpoint {
     /// When the first of `probes` was sent, and the last.
     pub(super) asked: Time,
     pub(super) probed: Time,
+    /// How it can be found.
+    pub(super) listed: Listed,
 }
 
 impl Endpoint {
@@ -111,6 +114,7 @@ impl Endpoint {
             peer_identity: 0,
             asked: Time(0),
             probed: Time(0),
+            listed: Listed::default(),
         }
     }
 
@@ -157,7 +161,7 @@ impl Endpoint {
     pub(super) fn wake(&mut self, core: &mut Core, at: Time) {
         if at < self.deadline {
             self.deadline = at;
-            core.wake(at);
+            core.wake_vi(self.slot(), at);
         }
     }
 
@@ -200,6 +204,8 @@ impl Endpoint {
         self.peer = peer;
         self.peer_slot = theirs.slot;
         self.peer_identity = peer_identity;
+        let slot = self.slot();
+        core.directory.list_peer(&mut self.listed, slot, peer, peer_identity);
         self.integrity = core.config.tuning.integrity || theirs.integrity;
         self.last_heard = now;
         self.probes = 0;

@@ -57,6 +57,8 @@ impl Endpoint {
     /// Chooses identity and first sequence number for a connection to come.
     pub(super) fn begin(&mut self, core: &mut Core) {
         self.identity = core.identities.next();
+        let slot = self.slot();
+        core.directory.list(&mut self.listed, slot, self.identity);
         let first = core.config.tuning.first_sequence.unwrap_or(core.identities.next() as u32);
         self.sender.begin(first);
     }
@@ -178,6 +180,9 @@ impl Endpoint {
         self.begin_request(core, peer)?;
         let mut handshake = Handshake::new(now, life, self.peer_frame(core, local, remote, 0, 0));
         handshake.meeting = Some((local.to_vec(), remote.to_vec()));
+        if !std::mem::replace(&mut self.listed.meeting, true) {
+            core.directory.meeting.push(self.slot());
+        }
         self.start_handshake(core, now, handshake, out);
         Ok(())
     }

@@ -424,7 +424,7 @@ impl Endpoint {
             let at = sender.timeout.at(now, &core.config.tuning);
             if at < self.deadline {
                 self.deadline = at;
-                core.wake(at);
+                core.wake_vi(self.id.slot() as u16, at);
             }
         }
         self.receiver.acknowledged_all();

@@ -6,6 +6,7 @@
 mod adapter;
 mod faults;
 mod flips;
+mod floods;
 mod fuzz;
 mod pair;
 mod peers;
