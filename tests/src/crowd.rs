@@ -154,7 +154,8 @@ fn reap(side: &mut Side, n: usize) -> bool {
     side.cq.poll_into(&mut side.completions).expect("the adapter works");
     let mut came = false;
     while let Some(Completion { queue, descriptor, vi }) = side.completions.pop() {
-        assert!(descriptor.status().is_success(), "{:?}", descriptor.status());
+        let status = descriptor.status();
+        assert!(status.is_success(), "{status:?} of {vi:?}; {n} was lost for {:?}", side.vis[n].loss());
         match queue {
             WorkQueue::Send => side.sends.push(descriptor),
             WorkQueue::Receive => {

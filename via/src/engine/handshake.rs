@@ -220,7 +220,7 @@ impl Endpoint {
     ) {
         if self.state == ViState::Connected {
             // It has not heard yet that we have met.
-            return self.send_ack(core, now, 0, out);
+            return self.confirm(core, now, out);
         }
         let fits = offer.level == self.attributes.reliability
             && offer.max_transfer_size == self.attributes.max_transfer_size;
@@ -234,6 +234,13 @@ impl Endpoint {
         let life = core.config.tuning.peer_timeout;
         self.start_handshake(core, now, Handshake::new(now, life, frame), out);
         out.event(Event::Connected { vi: self.id, attributes: offer.into(), private_data: Vec::new() });
+    }
+
+    /// Lets the other end know that we have heard it. An adapter that is receiving has no room: then it is owed, and sent
+    /// in the next turn.
+    fn confirm<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
+        self.receiver.owe();
+        self.send_ack(core, now, 0, out);
     }
 
     /// The other end said yes. False when this is not the connection that it means.
@@ -257,7 +264,7 @@ impl Endpoint {
                 }
                 self.handshake = None;
                 self.establish(core, now, MacAddress(envelope.from), envelope.sender, offer);
-                self.send_ack(core, now, 0, out);
+                self.confirm(core, now, out);
                 out.event(Event::Connected {
                     vi: self.id,
                     attributes: offer.into(),
@@ -267,7 +274,7 @@ impl Endpoint {
             }
             ViState::Connected if self.peer_identity == envelope.sender => {
                 // Our confirmation was lost.
-                self.send_ack(core, now, 0, out);
+                self.confirm(core, now, out);
                 true
             }
             _ => false,

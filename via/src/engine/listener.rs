@@ -224,7 +224,8 @@ impl Listeners {
     /// A request is decided: it was accepted.
     pub(super) fn accept(&mut self, id: RequestId) {
         if let Some(n) = self.requests.iter().position(|r| r.id == id) {
-            let request = self.requests.swap_remove(n);
+            // Those that wait keep their order.
+            let request = self.requests.remove(n);
             self.remember(request.peer, request.identity, None);
         }
     }

@@ -46,6 +46,8 @@ pub(super) struct Segment {
     control: Mapping,
     port: usize,
     mac: MacAddress,
+    /// The process whose it is: a child that was forked has it too, and must not give it back.
+    process: u32,
 }
 
 /// The lock under which ports come and go.
@@ -116,7 +118,7 @@ impl Segment {
         let mac = next_mac(&control, port);
         // The lock is the file's, which moves.
         std::mem::forget(setup);
-        let segment = Self { path, file, memory, control, port, mac };
+        let segment = Self { path, file, memory, control, port, mac, process: std::process::id() };
         // Under the same lock: whoever finds a port taken finds the memory by it.
         for port in 0..PORTS {
             let held =
@@ -243,6 +245,9 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
         // Nobody else has the port, with or without the lock.
         self.port_word(self.port, port::MAC).store(0, Ordering::Release);
         if lock_setup(&self.file, &self.path).is_err() {

@@ -285,6 +285,26 @@ fn a_process_that_scribbles_over_the_segment_harms_only_what_is_sent() {
     const { assert!(CONTROL > 0x6000) };
 }
 
+#[test]
+fn a_forked_child_does_not_give_its_parents_port_back() {
+    let name = name("fork");
+    let (mut a, mut b) = (open(&name), open(&name));
+    // SAFETY: the child drops what it has, and ends at once.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(b);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    let mac = b.properties().mac;
+    assert!(Frame::new().send(&mut *a, mac, 3, 60));
+    assert_eq!(take(&mut *b, mac), [3]);
+}
+
 /// What a child does: it sends to the port that it was told of, and to all, until it is killed.
 #[test]
 fn child_that_sends_until_it_is_killed() {
