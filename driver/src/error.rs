@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The name is not one of a device.
     #[error(
-        "{name:?} is not a device name: give a PCI address such as 0000:01:00.0, or vfio-user:PATH of a socket"
+        "{name:?} is not a device name: give a PCI address such as 0000:01:00.0, vfio-user:PATH of a socket, or shm:NAME"
     )]
     BadName {
         /// What was given.

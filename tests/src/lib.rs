@@ -2,12 +2,14 @@
 
 pub mod bench;
 pub mod conformance;
+mod crowd;
 mod memory_nic;
 mod raw_pair;
 pub mod sealed;
 mod served_models;
 mod vi_pair;
 
+pub use crowd::Crowd;
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
 pub use raw_pair::RawPair;
 pub use sealed::{Sealed, without_system_calls};

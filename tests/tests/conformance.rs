@@ -2,7 +2,7 @@
 
 use uvia_models::machine::Kind::{E1000, Virtio, VirtioPacked};
 use uvia_models::serve::Doorbells::{Polled, Trapped};
-use uvia_tests::bench::{InProcess, Served};
+use uvia_tests::bench::{InProcess, Served, SharedMemory};
 use uvia_tests::conformance;
 
 conformance!(e1000: InProcess::new([E1000, E1000]));
@@ -13,3 +13,6 @@ conformance!(e1000_to_virtio: InProcess::new([E1000, Virtio]));
 conformance!(served_e1000 by shared memory: Served::new([E1000, E1000], Polled));
 conformance!(served_virtio by shared memory: Served::new([Virtio, Virtio], Polled));
 conformance!(served_e1000_to_virtio_packed: Served::new([E1000, VirtioPacked], Trapped));
+
+// There is no cable to pull, and no device that could be removed.
+conformance!(shared_memory on one host: SharedMemory::new());

@@ -51,6 +51,19 @@ fn messages_and_writes_of_every_kind_of_size_arrive_whole() {
 
 #[test]
 #[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn a_nic_connects_to_itself_while_it_talks_to_another() {
+    let pair = pair();
+    let nic = pair.a.nic.clone();
+    let mut own = PingPong::new(ViPair::connect(nic.clone(), nic, |_| ()).unwrap(), 64, 4);
+    let mut other = PingPong::new(pair, 64, 4);
+    for _ in 0..100 {
+        own.round();
+        other.driven_round();
+    }
+}
+
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
 fn a_message_over_real_nics_takes_no_system_call() {
     let outcome =
         without_system_calls(|| PingPong::new(pair(), 64, 1), |ping| (0..2000).for_each(|_| ping.round()));

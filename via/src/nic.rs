@@ -225,8 +225,9 @@ const POSTS: usize = 4096;
 static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
 impl Nic {
-    /// Opens the device called `device` (a PCI address, or `vfio-user:PATH`; see [`uvia_driver::pci::check_name`]) in a
-    /// DMA domain of its own. Where this process has it open, this is one more handle to the same NIC.
+    /// Opens the device called `device` (a PCI address, `vfio-user:PATH`, or `shm:NAME` for shared memory of this host;
+    /// see [`uvia_driver::nic::check_name`]) in a DMA domain of its own. Where this process has it open, this is one more
+    /// handle to the same NIC.
     ///
     /// # Errors
     /// What keeps the device from being opened, by name and with the way out; [`Error::Parameter`] when it is open with
@@ -235,9 +236,7 @@ impl Nic {
     pub fn open(device: &str, options: NicOptions) -> Result<Self> {
         let ours = options.clone();
         let (shared, known) = devices::open(device, |registered| {
-            let device = uvia_driver::pci::open(device)?;
-            let domain = device.domain().clone();
-            let adapter = adapter::open(device, &ours.adapter)?;
+            let (adapter, domain) = adapter::open_named(device, &ours.adapter)?;
             Shared::open(adapter, domain, ours, Some(registered))
         })?;
         if known {
@@ -489,7 +488,7 @@ impl Shared {
             provider.add_host(name, mac)?;
         }
         let properties = provider.properties().clone();
-        let sinks = Sinks::new(properties.max_vis);
+        let sinks = Sinks::new();
         let callbacks = sinks.callbacks().clone();
         Ok(Handle::first(Self {
             core: Turn::new(Core {

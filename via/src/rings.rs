@@ -23,25 +23,32 @@ pub(crate) struct Rings {
     rings: Vec<Option<Ring<Completion>>>,
     /// Places of rings that are elsewhere for a while.
     lent: HashSet<u32>,
+    free: Vec<u32>,
 }
 
 impl Rings {
     /// A new ring, with room for `capacity` completions.
     pub(crate) fn open(&mut self, capacity: usize) -> RingKey {
-        let lent = &self.lent;
-        let free = |(place, ring): (usize, &Option<_>)| ring.is_none() && !lent.contains(&(place as u32));
-        let place = self.rings.iter().enumerate().position(free).unwrap_or_else(|| {
-            self.rings.push(None);
-            self.rings.len() - 1
-        });
-        self.rings[place] = Some(Ring::new(capacity));
-        RingKey(place as u32)
+        let ring = Some(Ring::new(capacity));
+        match self.free.pop() {
+            Some(place) => {
+                self.rings[place as usize] = ring;
+                RingKey(place)
+            }
+            None => {
+                self.rings.push(ring);
+                RingKey(self.rings.len() as u32 - 1)
+            }
+        }
     }
 
     /// Ends a ring; answers what was in it. Its key may name another one from now on.
     pub(crate) fn close(&mut self, key: RingKey) -> Option<Ring<Completion>> {
-        self.lent.remove(&key.0);
-        self.rings.get_mut(key.0 as usize)?.take()
+        let ring = self.rings.get_mut(key.0 as usize)?.take();
+        if self.lent.remove(&key.0) || ring.is_some() {
+            self.free.push(key.0);
+        }
+        ring
     }
 
     /// Takes a ring out of its place for a while; the place stays its own.

@@ -20,7 +20,7 @@ use watch::{Left, Watch};
 /// Completions go to their rings at once; events wait here for whoever asked.
 pub(crate) struct Sinks {
     /// By slot of the interface: where its completions go.
-    routes: Box<[Route]>,
+    routes: Vec<Route>,
     /// By slot of the interface: what else is known of it.
     vis: Vec<Option<ViSinks>>,
     pub(crate) rings: Rings,
@@ -53,12 +53,10 @@ struct ViSinks {
 }
 
 impl Sinks {
-    pub(crate) fn new(slots: usize) -> Self {
-        let nobody = ViId::new(u32::MAX, 0);
-        let nowhere = Route { id: nobody, credits: None, send: RingKey::NONE, receive: RingKey::NONE };
+    pub(crate) fn new() -> Self {
         Self {
-            routes: vec![nowhere; slots].into(),
-            vis: (0..slots).map(|_| None).collect(),
+            routes: Vec::new(),
+            vis: Vec::new(),
             rings: Rings::default(),
             watches: HashMap::new(),
             callbacks: Arc::default(),
@@ -107,6 +105,12 @@ impl Sinks {
 
     /// The entry stays after the interface is gone, for completions that come late, until the slot is used again.
     pub(crate) fn open(&mut self, id: ViId, credits: Arc<Credits>, send: RingKey, receive: RingKey) {
+        if id.slot() >= self.routes.len() {
+            let nobody = ViId::new(u32::MAX, 0);
+            let nowhere = Route { id: nobody, credits: None, send: RingKey::NONE, receive: RingKey::NONE };
+            self.routes.resize(id.slot() + 1, nowhere);
+            self.vis.resize_with(id.slot() + 1, || None);
+        }
         if let (Some(slot), Some(route)) = (self.vis.get_mut(id.slot()), self.routes.get_mut(id.slot())) {
             *route = Route { id, credits: Some(credits), send, receive };
             *slot = Some(ViSinks { id, owner: 0, outcome: None, loss: None });
@@ -243,7 +247,7 @@ mod tests {
     fn a_late_completion_does_not_get_into_another_ring() {
         let vi = ViId::new(0, 0);
         let completion = || Completion { vi, queue: WorkQueue::Send, descriptor: Descriptor::new(vec![]) };
-        let mut sinks = Sinks::new(1);
+        let mut sinks = Sinks::new();
         let old = sinks.rings.open(2);
         let credits = Arc::new(Credits::default());
         sinks.open(vi, credits.clone(), old, RingKey::NONE);
@@ -262,7 +266,7 @@ mod tests {
         let completion = |vi| Completion { vi, queue: WorkQueue::Send, descriptor: Descriptor::new(vec![]) };
         let (old, new) = (ViId::new(0, 7), ViId::new(0, 8));
         let [of_old, of_new] = [(); 2].map(|()| Arc::new(Credits::default()));
-        let mut sinks = Sinks::new(1);
+        let mut sinks = Sinks::new();
         sinks.open(old, of_old.clone(), RingKey::NONE, RingKey::NONE);
         assert!(of_old.take(WorkQueue::Send, 2) && of_old.take(WorkQueue::Send, 2));
         assert!(sinks.reaped(&completion(old)));

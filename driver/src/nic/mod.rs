@@ -4,6 +4,7 @@ mod e1000;
 mod event;
 mod frame;
 mod health;
+mod memory;
 mod order;
 mod registry;
 mod virtio;
@@ -15,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 pub use frame::{MacAddress, RxFrame, TxFrame};
-pub use registry::{driver_for, open};
+pub use registry::{check_name, driver_for, open, open_named};
 
 use crate::{Error, Result};
 

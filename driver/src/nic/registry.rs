@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Nic, NicConfig, e1000, virtio};
-use crate::pci::{PciDevice, config};
+use super::{Nic, NicConfig, e1000, memory, virtio};
+use crate::dma::{DmaDomain, IdentityDomain};
+use crate::pci::{self, PciDevice, config};
 use crate::{Error, Result};
 
 type Constructor = fn(Arc<dyn PciDevice>, &NicConfig) -> Result<Box<dyn Nic>>;
@@ -35,6 +36,32 @@ pub fn open(device: Arc<dyn PciDevice>, nic_config: &NicConfig) -> Result<Box<dy
             what: format!("a device with ids {vendor:04x}:{id:04x} (driven are {})", Driven),
         }),
     }
+}
+
+/// Whether `name` is one of an adapter, without looking whether there is one: those of [`pci::check_name`], and `shm:NAME`
+/// for one on shared memory of this host.
+///
+/// # Errors
+/// [`Error::BadName`], [`Error::Argument`].
+pub fn check_name(name: &str) -> Result<()> {
+    match memory::segment_of(name)? {
+        Some(_) => Ok(()),
+        None => pci::check_name(name),
+    }
+}
+
+/// Brings up the network adapter of that name (see [`check_name`]), with a domain of its own that memory for it is mapped
+/// in.
+///
+/// # Errors
+/// As [`pci::open`] and [`open`]; for shared memory, all ports are in use, or the system gives no memory.
+pub fn open_named(name: &str, nic_config: &NicConfig) -> Result<(Box<dyn Nic>, Arc<dyn DmaDomain>)> {
+    if let Some(segment) = memory::segment_of(name)? {
+        return Ok((memory::open(segment, nic_config)?, Arc::new(IdentityDomain::default())));
+    }
+    let device = pci::open(name)?;
+    let domain = device.domain().clone();
+    Ok((open(device, nic_config)?, domain))
 }
 
 /// The driver that [`open`] would use for a device with these ids.

@@ -1,12 +1,15 @@
-//! Pairs of NICs for the conformance suite: models in this process, models behind sockets, and a guest's own.
+//! Pairs of NICs for the conformance suite: models in this process, models behind sockets, a guest's
+//! own, and shared memory.
 
 mod guest;
 mod in_process;
 mod served;
+mod shared_memory;
 
 pub use guest::InGuest;
 pub use in_process::InProcess;
 pub use served::Served;
+pub use shared_memory::SharedMemory;
 
 use uvia_driver::nic::MacAddress;
 

@@ -1,5 +1,6 @@
 //! Rounds of 64-byte messages over adapters made of memory, for counting instructions:
-//! `uvia-count raw|vi BURST ROUNDS`.
+//! `uvia-count raw|vi BURST ROUNDS`, and with a message each way over one of many connections after the other:
+//! `uvia-count crowd CONNECTIONS ROUNDS`.
 //!
 //! What two counts with different numbers of rounds differ by, divided, is what a round costs; a round is a burst of
 //! so many messages each way.
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use uvia::Clock;
-use uvia_tests::{PingPong, RawPair, ViPair, memory_pair};
+use uvia_tests::{Crowd, PingPong, RawPair, ViPair, memory_pair};
 
 /// Nanoseconds that pass with a round: about what one takes on adapters made of memory.
 const ROUND: u64 = 1000;
@@ -37,8 +38,25 @@ fn main() -> ExitCode {
             // Without closing: that waits by the system's time, and would be counted.
             std::process::exit(0);
         }
+        (Some("crowd"), Some((connections, rounds))) => {
+            let time = Arc::new(AtomicU64::new(0));
+            let clock = Clock::manual(time.clone());
+            let mut crowd = match Crowd::over_memory_at(memory_pair(), clock, connections) {
+                Ok(crowd) => crowd,
+                Err(e) => {
+                    eprintln!("{connections} connections: {e}");
+                    return ExitCode::FAILURE;
+                }
+            };
+            for _ in 0..rounds {
+                time.fetch_add(ROUND, Ordering::Relaxed);
+                crowd.round();
+            }
+            // As above.
+            std::process::exit(0);
+        }
         _ => {
-            eprintln!("usage: uvia-count raw|vi BURST ROUNDS");
+            eprintln!("usage: uvia-count raw|vi BURST ROUNDS, or uvia-count crowd CONNECTIONS ROUNDS");
             return ExitCode::from(2);
         }
     }

@@ -34,8 +34,9 @@ pub fn run(bench: &dyn Bench, topic: fn(&dyn Bench)) {
 /// Makes a test of each topic, in a module of the bench's name.
 ///
 /// `conformance!(name: BENCH)` for devices that are code in this process, `conformance!(name by shared memory: BENCH)` for
-/// such whose driver makes no system call where it polls, and `conformance!(name in a guest: BENCH)` for those of which
-/// this is true too, but which can neither lose their cable nor be removed, and are to be found in a guest only.
+/// such whose driver makes no system call where it polls, `conformance!(name on one host: BENCH)` for those of which this is
+/// true too, but which can neither lose their cable nor be removed, and `conformance!(name in a guest: BENCH)` for such
+/// that are to be found in a guest only.
 #[macro_export]
 macro_rules! conformance {
     ($name:ident: $bench:expr) => {
@@ -48,6 +49,11 @@ macro_rules! conformance {
         $crate::conformance! { @every $name () $bench;
             link::goes_and_comes
             removal::ends_in_errors_and_harms_nothing
+            polled::makes_no_system_call
+        }
+    };
+    ($name:ident on one host: $bench:expr) => {
+        $crate::conformance! { @every $name () $bench;
             polled::makes_no_system_call
         }
     };

@@ -7,9 +7,9 @@ use crate::Failure;
 /// The options that every tool takes which opens a NIC; flatten them into the tool's own.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct NicArgs {
-    /// NIC to use: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), or vfio-user:PATH of a socket
-    /// at which one is served
-    #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
+    /// NIC to use: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), vfio-user:PATH of a socket at
+    /// which one is served, or shm:NAME for memory that processes of this host share
+    #[arg(long, visible_alias = "device", value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 
     /// Name by which this host is found by others [default: the host name]
@@ -38,7 +38,7 @@ impl NicArgs {
 pub fn given_device(nic: Option<&str>) -> Result<&str, Failure> {
     nic.filter(|device| !device.is_empty()).ok_or_else(|| {
         Failure::usage(
-            "which NIC? Give --nic DEV (a PCI address such as 0000:01:00.0, or vfio-user:PATH) or set UVIA_NIC; `uvia-bind status` lists those of this machine",
+            "which NIC? Give --nic DEV (a PCI address such as 0000:01:00.0, vfio-user:PATH or shm:NAME) or set UVIA_NIC; `uvia-bind status` lists those of this machine",
         )
     })
 }

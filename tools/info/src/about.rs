@@ -1,7 +1,10 @@
 //! What there is to say about a NIC.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use uvia::{Nic, NicOptions};
+use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::{self, NicConfig};
 use uvia_driver::pci::{self, config};
 use uvia_tools::Failure;
@@ -83,31 +86,49 @@ pub struct Iova {
 impl About {
     /// Opens the NIC, looks, and closes it.
     pub fn of(name: &str) -> Result<Self, Failure> {
-        let function = pci::open(name)?;
-        let (vendor, device) = config::ids(&*function)?;
-        let subsystem = (
-            config::read_u16(&*function, config::SUBSYSTEM_VENDOR_ID)?,
-            config::read_u16(&*function, config::SUBSYSTEM_ID)?,
-        );
-        let counts = function.interrupts();
-        let domain = function.domain().clone();
+        // An adapter on shared memory is no function of anything.
+        let (mut adapter, domain, function) = match pci::check_name(name) {
+            Ok(()) => {
+                let function = pci::open(name)?;
+                let domain: Arc<dyn DmaDomain> = function.domain().clone();
+                (nic::open(function.clone(), &NicConfig::default())?, domain, Some(function))
+            }
+            Err(_) => {
+                let (adapter, domain) = nic::open_named(name, &NicConfig::default())?;
+                (adapter, domain, None)
+            }
+        };
+        let (ids, subsystem_ids) = match &function {
+            Some(function) => {
+                let (vendor, device) = config::ids(&**function)?;
+                let subsystem = (
+                    config::read_u16(&**function, config::SUBSYSTEM_VENDOR_ID)?,
+                    config::read_u16(&**function, config::SUBSYSTEM_ID)?,
+                );
+                (format!("{vendor:04x}:{device:04x}"), format!("{:04x}:{:04x}", subsystem.0, subsystem.1))
+            }
+            None => ("none".to_owned(), "none".to_owned()),
+        };
+        let [intx, msi, msix] = function.as_ref().map_or([0; 3], |function| {
+            let counts = function.interrupts();
+            [counts.intx, counts.msi, counts.msix]
+        });
         let limits = domain.limits();
-        let mut adapter = nic::open(function, &NicConfig::default())?;
         let (properties, link) = (adapter.properties().clone(), adapter.link()?);
         let used = adapter.interrupt().is_some();
         let vi = Nic::with_adapter(adapter, domain, NicOptions::default())?.properties().clone();
         Ok(Self {
             device: properties.device,
             driver: properties.driver,
-            ids: format!("{vendor:04x}:{device:04x}"),
-            subsystem_ids: format!("{:04x}:{:04x}", subsystem.0, subsystem.1),
+            ids,
+            subsystem_ids,
             mac: properties.mac.to_string(),
             link: Link { up: link.up, speed_mbps: link.speed, full_duplex: link.full_duplex },
             mtu: properties.mtu,
             rings: Rings { tx: properties.tx_slots, rx: properties.rx_slots },
             max_segments: properties.max_segments,
             offloads: &[],
-            interrupts: Interrupts { used, intx: counts.intx, msi: counts.msi, msix: counts.msix },
+            interrupts: Interrupts { used, intx, msi, msix },
             classes: Classes {
                 dma: Dma {
                     available: vi.classes.contains(&uvia::EndpointClass::Dma),

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use about::About;
 use clap::Parser;
 use cli::Cli;
-use uvia_driver::pci::{self, Sysfs};
+use uvia_driver::pci::Sysfs;
 use uvia_tools::{Failure, print_json, print_line};
 
 fn main() -> ExitCode {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
         let Some(nic) = cli.nic.filter(|nic| !nic.is_empty()) else {
             return list::run(&Sysfs::default(), cli.json);
         };
-        pci::check_name(&nic).map_err(|e| Failure::usage(e.to_string()))?;
+        uvia_driver::nic::check_name(&nic).map_err(|e| Failure::usage(e.to_string()))?;
         let about = About::of(&nic)?;
         if cli.json { print_json(&about) } else { print_line(&about) }
     })

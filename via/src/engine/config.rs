@@ -3,7 +3,7 @@
 use uvia_driver::nic::MacAddress;
 
 /// Most virtual interfaces of a NIC.
-pub const MAX_VIS: usize = 1024;
+pub const MAX_VIS: usize = 16384;
 /// Most listeners of a NIC.
 pub const MAX_LISTENERS: usize = 256;
 /// Most connection requests that wait at a listener.

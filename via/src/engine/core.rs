@@ -2,12 +2,18 @@
 
 use std::collections::VecDeque;
 
+use super::deadlines::Deadlines;
+use super::directory::Directory;
 use super::farewell::Farewell;
 use super::held::Held;
 use super::identity::Identities;
 use super::{EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
 
+/// Connections from which on they are a crowd, of which most are idle, where the receive ring is too small for all.
+const CROWD: u32 = 64;
+/// What each of a crowd is allowed.
+const CROWDED_SHARE: usize = 8;
 /// How long the engine waits for a full adapter before it asks to be polled again.
 const FULL_RETRY: u64 = 50_000;
 
@@ -22,6 +28,11 @@ pub(super) struct Core {
     pub(super) full: bool,
     /// No deadline of any connection, farewell or query is earlier.
     pub(super) next: Time,
+    /// Of connections: an interface's own is not earlier.
+    pub(super) deadlines: Deadlines,
+    /// Of all else that is repeated or forgotten.
+    pub(super) chores: Time,
+    pub(super) directory: Directory,
     /// Live connections.
     pub(super) connections: u32,
     /// What is advertised as window: a connection's share of the receive ring.
@@ -40,6 +51,9 @@ impl Core {
             active: VecDeque::with_capacity(super::MAX_VIS),
             full: false,
             next: Time::NEVER,
+            deadlines: Deadlines::new(),
+            chores: Time::NEVER,
+            directory: Directory::default(),
             connections: 0,
             share: 0,
             ack_every: 1,
@@ -50,25 +64,35 @@ impl Core {
         core
     }
 
-    /// Divides the receive ring anew. A quarter stays for acknowledgements and management.
+    /// Divides the receive ring anew. A quarter stays for acknowledgements and management. Where there are not even two
+    /// frames for each connection, the ring is theirs who use it: whether it suffices is then up to them all.
     pub(super) fn divide(&mut self) {
-        let share = self.config.rx_slots * 3 / 4 / self.connections.max(1) as usize;
-        self.share = share.clamp(2, self.config.tuning.window as usize) as u16;
+        let share = match self.config.rx_slots * 3 / 4 / self.connections.max(1) as usize {
+            0 | 1 if self.connections > CROWD => CROWDED_SHARE,
+            share => share.max(2),
+        };
+        self.share = share.min(self.config.tuning.window as usize) as u16;
         self.ack_every = self.config.tuning.ack_every.min(u32::from(self.share) / 4).max(1);
     }
 
-    /// Something is to be done then.
+    /// Something that is no interface's is to be done then.
     #[inline]
     pub(super) fn wake(&mut self, at: Time) {
-        if at < self.next {
-            self.next = at;
-        }
+        self.chores = self.chores.min(at);
+        self.next = self.next.min(at);
+    }
+
+    /// An interface is to be looked at then, which is earlier than it would have been.
+    #[inline(never)]
+    pub(super) fn wake_vi(&mut self, slot: u16, at: Time) {
+        self.deadlines.set(slot.into(), at);
+        self.next = self.next.min(at);
     }
 
     /// The adapter had no room.
     pub(super) fn found_full(&mut self, now: Time) {
         self.full = true;
-        self.wake(now.after(FULL_RETRY));
+        self.next = self.next.min(now.after(FULL_RETRY));
     }
 
     /// Sends a management frame; false when there was no room.

@@ -3,6 +3,7 @@
 use uvia_driver::nic::MacAddress;
 
 use super::core::Core;
+use super::directory::Listed;
 use super::handshake::Handshake;
 use super::not_ready::NotReady;
 use super::reads::{Reads, UNANSWERED};
@@ -94,6 +95,8 @@ pub(super) struct Endpoint {
     pub(super) probed: Time,
     /// The next frame has come, and waits for a receive.
     pub(super) not_ready: Option<NotReady>,
+    /// How it can be found.
+    pub(super) listed: Listed,
 }
 
 impl Endpoint {
@@ -124,6 +127,7 @@ impl Endpoint {
             asked: Time(0),
             probed: Time(0),
             not_ready: None,
+            listed: Listed::default(),
         }
     }
 
@@ -170,7 +174,7 @@ impl Endpoint {
     pub(super) fn wake(&mut self, core: &mut Core, at: Time) {
         if at < self.deadline {
             self.deadline = at;
-            core.wake(at);
+            core.wake_vi(self.slot(), at);
         }
     }
 
@@ -213,6 +217,8 @@ impl Endpoint {
         self.peer = peer;
         self.peer_slot = theirs.slot;
         self.peer_identity = peer_identity;
+        let slot = self.slot();
+        core.directory.list_peer(&mut self.listed, slot, peer, peer_identity);
         self.integrity = core.config.tuning.integrity || theirs.integrity;
         self.last_heard = now;
         self.probes = 0;

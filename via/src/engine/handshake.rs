@@ -57,6 +57,8 @@ impl Endpoint {
     /// Chooses identity and first sequence number for a connection to come.
     pub(super) fn begin(&mut self, core: &mut Core) {
         self.identity = core.identities.next();
+        let slot = self.slot();
+        core.directory.list(&mut self.listed, slot, self.identity);
         let first = core.config.tuning.first_sequence.unwrap_or(core.identities.next() as u32);
         self.sender.begin(first);
     }
@@ -178,6 +180,9 @@ impl Endpoint {
         self.begin_request(core, peer)?;
         let mut handshake = Handshake::new(now, life, self.peer_frame(core, local, remote, 0, 0));
         handshake.meeting = Some((local.to_vec(), remote.to_vec()));
+        if !std::mem::replace(&mut self.listed.meeting, true) {
+            core.directory.meeting.push(self.slot());
+        }
         self.start_handshake(core, now, handshake, out);
         Ok(())
     }
@@ -192,7 +197,8 @@ impl Endpoint {
     /// Whether a peer's request is for this interface: it asks that peer, and the discriminators match crosswise; or it
     /// has met that peer already.
     pub(super) fn is_asked_by(&self, envelope: &Envelope, offer: &Offer<'_>) -> bool {
-        let same = self.peer.0 == envelope.from;
+        // On our own station, what we ask comes back to us too.
+        let same = self.peer.0 == envelope.from && self.identity != envelope.sender;
         same && match self.state {
             ViState::Connected => self.peer_identity == envelope.sender,
             ViState::ConnectPending => {
@@ -214,7 +220,7 @@ impl Endpoint {
     ) {
         if self.state == ViState::Connected {
             // It has not heard yet that we have met.
-            return self.send_ack(core, now, 0, out);
+            return self.confirm(core, now, out);
         }
         let fits = offer.level == self.attributes.reliability
             && offer.max_transfer_size == self.attributes.max_transfer_size;
@@ -228,6 +234,13 @@ impl Endpoint {
         let life = core.config.tuning.peer_timeout;
         self.start_handshake(core, now, Handshake::new(now, life, frame), out);
         out.event(Event::Connected { vi: self.id, attributes: offer.into(), private_data: Vec::new() });
+    }
+
+    /// Lets the other end know that we have heard it. An adapter that is receiving has no room: then it is owed, and sent
+    /// in the next turn.
+    fn confirm<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
+        self.receiver.owe();
+        self.send_ack(core, now, 0, out);
     }
 
     /// The other end said yes. False when this is not the connection that it means.
@@ -251,7 +264,7 @@ impl Endpoint {
                 }
                 self.handshake = None;
                 self.establish(core, now, MacAddress(envelope.from), envelope.sender, offer);
-                self.send_ack(core, now, 0, out);
+                self.confirm(core, now, out);
                 out.event(Event::Connected {
                     vi: self.id,
                     attributes: offer.into(),
@@ -261,7 +274,7 @@ impl Endpoint {
             }
             ViState::Connected if self.peer_identity == envelope.sender => {
                 // Our confirmation was lost.
-                self.send_ack(core, now, 0, out);
+                self.confirm(core, now, out);
                 true
             }
             _ => false,

@@ -165,7 +165,10 @@ impl Listeners {
         let Some(listener) = self.find(offer.remote) else { return Arrival::NoMatch };
         let waiting = self.requests.iter().filter(|r| r.listener == listener && !r.handed_out).count();
         let backlog = self.slots[listener.slot as usize].1.as_ref().map_or(0, |l| l.backlog);
-        if waiting >= backlog || self.requests.len() >= MAX_REQUESTS {
+        // Even when there is no room in all, who waits in vain elsewhere keeps nobody from a place of its own here.
+        let full = waiting >= backlog || self.requests.len() >= MAX_REQUESTS && waiting > 0;
+        let end = self.requests.len() >= MAX_REQUESTS + MAX_LISTENERS;
+        if (full || end) && !self.displace(listener, peer) {
             return Arrival::Known;
         }
         self.counter += 1;
@@ -188,6 +191,20 @@ impl Listeners {
         Arrival::Waits(listener)
     }
 
+    /// Makes room for a request of `peer` where another host has at least two more waiting: its latest one has to come
+    /// again. So however many one host asks for, others have their turn.
+    #[cold]
+    fn displace(&mut self, listener: ListenerId, peer: MacAddress) -> bool {
+        let waits = |request: &Pending| request.listener == listener && !request.handed_out;
+        let mut peers: Vec<_> = self.requests.iter().filter(|r| waits(r)).map(|r| r.peer).collect();
+        peers.sort_unstable();
+        let own = peers.iter().filter(|other| **other == peer).count();
+        let most = peers.chunk_by(|a, b| a == b).max_by_key(|run| run.len());
+        let Some(greedy) = most.filter(|run| run.len() > own + 1).map(|run| run[0]) else { return false };
+        let latest = self.requests.iter().rposition(|r| waits(r) && r.peer == greedy);
+        latest.map(|n| self.requests.remove(n)).is_some()
+    }
+
     pub(super) fn next(&mut self, listener: ListenerId) -> Option<Request> {
         let request = self.requests.iter_mut().find(|r| r.listener == listener && !r.handed_out)?;
         let remote = NetAddress::new(request.peer, request.local.clone()).ok()?;
@@ -207,7 +224,8 @@ impl Listeners {
     /// A request is decided: it was accepted.
     pub(super) fn accept(&mut self, id: RequestId) {
         if let Some(n) = self.requests.iter().position(|r| r.id == id) {
-            let request = self.requests.swap_remove(n);
+            // Those that wait keep their order.
+            let request = self.requests.remove(n);
             self.remember(request.peer, request.identity, None);
         }
     }
@@ -264,4 +282,78 @@ pub(super) fn check_private_data(private_data: &[u8]) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ReliabilityLevel;
+
+    fn offer(remote: &[u8]) -> Offer<'_> {
+        Offer {
+            slot: 0,
+            level: ReliabilityLevel::ReliableDelivery,
+            rdma_write: false,
+            rdma_read: false,
+            integrity: false,
+            max_transfer_size: 4096,
+            first_sequence: 0,
+            window: 8,
+            mtu: 1500,
+            local: b"here",
+            remote,
+            private_data: &[],
+        }
+    }
+
+    fn host(n: u32) -> MacAddress {
+        let [a, b, c, d] = n.to_be_bytes();
+        MacAddress([2, 0, a, b, c, d])
+    }
+
+    fn arrive(listeners: &mut Listeners, from: u32, identity: u64, to: &[u8]) -> bool {
+        let envelope = Envelope { to: [2; 6], from: host(from).0, slot: 0, identity: 0, sender: identity };
+        matches!(listeners.arrive(Time(0), &envelope, &offer(to)), Arrival::Waits(_))
+    }
+
+    #[test]
+    fn a_flood_at_some_places_keeps_nobody_from_another_and_is_bounded() {
+        let mut listeners = Listeners::default();
+        let places: Vec<[u8; 2]> = (0..100u16).map(u16::to_le_bytes).collect();
+        let ids: Vec<_> = places.iter().map(|place| listeners.listen(place, MAX_BACKLOG).unwrap()).collect();
+        // From as many hosts as there are requests.
+        for n in 0..100_000u32 {
+            arrive(&mut listeners, n, n.into(), &places[n as usize % 40]);
+        }
+        assert_eq!(listeners.requests.len(), MAX_REQUESTS);
+        for (n, place) in places.iter().enumerate().skip(40) {
+            assert!(arrive(&mut listeners, 1, 1 << 32 | n as u64, place), "place {n} is kept from its first");
+        }
+        for n in 0..100_000u32 {
+            arrive(&mut listeners, n, 1 << 40 | u64::from(n), &places[n as usize % 100]);
+            // And who takes them without deciding does not get more for ever.
+            if let Some(request) = listeners.next(ids[n as usize % 100]) {
+                assert!(listeners.get(request.id).is_ok());
+            }
+        }
+        assert!(listeners.requests.len() <= MAX_REQUESTS + MAX_LISTENERS, "{}", listeners.requests.len());
+    }
+
+    #[test]
+    fn a_flood_of_one_host_makes_room_for_others() {
+        let mut listeners = Listeners::default();
+        let id = listeners.listen(b"there", 8).unwrap();
+        for n in 0..1000 {
+            assert_eq!(arrive(&mut listeners, 1, n, b"there"), n < 8);
+        }
+        // Each further host gets its share of what those before it have.
+        for (from, share) in [(2, 4), (3, 2), (4, 2)] {
+            let taken =
+                (0..1000).filter(|n| arrive(&mut listeners, from, u64::from(from) << 32 | n, b"there"));
+            assert_eq!(taken.count(), share, "host {from}");
+        }
+        let hosts: Vec<_> =
+            std::iter::from_fn(|| listeners.next(id)).map(|request| request.remote.host).collect();
+        assert_eq!(hosts, [1, 1, 2, 2, 3, 3, 4, 4].map(host), "in the order in which they came");
+    }
 }

@@ -8,6 +8,8 @@ mod attributes;
 mod config;
 mod congestion;
 mod core;
+mod deadlines;
+mod directory;
 mod endpoint;
 mod errors;
 mod farewell;
@@ -26,6 +28,8 @@ mod simulation;
 mod time;
 mod timers;
 mod unreliable;
+
+use std::collections::VecDeque;
 
 use uvia_driver::nic::{MacAddress, RxFrame};
 
@@ -53,6 +57,8 @@ use crate::{
 const REQUEST_LIFE: u64 = 1;
 /// In a frame's token: it is part of an answer to a read, and its number is that of the answer.
 const ANSWER: u64 = 1 << 63;
+/// Most interfaces whose time has come that one poll looks at.
+const TEND_BURST: usize = 64;
 /// Most frames that one poll sends for those who wait for the adapter.
 const POLL_BURST: u32 = 8;
 
@@ -60,6 +66,8 @@ const POLL_BURST: u32 = 8;
 pub(crate) struct Engine {
     core: Core,
     vis: Vec<Slot>,
+    /// Places in the table that are free; the one that has been so for longest is used first.
+    free: VecDeque<u16>,
     listeners: Listeners,
     names: Names,
 }
@@ -90,6 +98,7 @@ impl Engine {
         Ok(Self {
             core: Core::new(config),
             vis: Vec::new(),
+            free: VecDeque::new(),
             listeners: Listeners::default(),
             names: Names::default(),
         })
@@ -141,10 +150,11 @@ impl Engine {
                 limit: MAX_TRANSFER.into(),
             });
         }
-        let slot = match self.vis.iter().position(|slot| slot.endpoint.is_none()) {
-            Some(slot) => slot,
+        let slot = match self.free.pop_front() {
+            Some(slot) => usize::from(slot),
             None if self.vis.len() < MAX_VIS => {
                 self.vis.push(Slot { generation: 0, endpoint: None });
+                self.core.deadlines.reserve(self.vis.len());
                 self.vis.len() - 1
             }
             None => return Err(Error::Resource { what: "virtual interfaces", limit: MAX_VIS }),
@@ -161,16 +171,19 @@ impl Engine {
     /// [`Error::State`] when it is not idle, [`Error::InUse`] while descriptors have not come back
     /// ([`Engine::disconnect`] flushes them), [`Error::Parameter`] for one that is no more.
     pub fn destroy_vi(&mut self, vi: ViId) -> Result<()> {
-        let (_, endpoint) = self.vi(vi)?;
+        let (core, endpoint) = self.vi(vi)?;
         if endpoint.state != ViState::Idle {
             return Err(Error::State(endpoint.state));
         }
         if !endpoint.is_empty() {
             return Err(Error::InUse("the virtual interface"));
         }
+        let place = endpoint.slot();
+        core.directory.strike(&mut endpoint.listed, place);
         let slot = &mut self.vis[vi.slot()];
         slot.endpoint = None;
         slot.generation = slot.generation.wrapping_add(1);
+        self.free.push_back(place);
         Ok(())
     }
 
@@ -374,11 +387,12 @@ impl Engine {
     #[cold]
     fn stale<O: Output + ?Sized>(&mut self, now: Time, head: &Words, identity: u64, out: &mut O) {
         let ((us, to), from) = (wire::stations(head), self.core.config.mac.0);
-        let is_live = |slot: &Slot| slot.endpoint.as_deref().is_some_and(|e| e.identity == identity);
+        let live =
+            self.core.directory.find(identity).and_then(|slot| self.vis.get(slot)?.endpoint.as_deref());
         // A live identity at the wrong place was damaged on its way: a reset would end what is well.
         if us != from
             || to[0] & 1 != 0
-            || self.vis.iter().any(is_live)
+            || live.is_some_and(|endpoint| endpoint.identity == identity)
             || self.core.remind(now, identity, out)
         {
             return;
@@ -438,6 +452,7 @@ impl Engine {
         offer: &Offer<'_>,
         out: &mut O,
     ) {
+        let peer = MacAddress(envelope.from);
         match self.listeners.arrive(now, envelope, offer) {
             Arrival::Known => {}
             Arrival::Waits(listener) => {
@@ -458,13 +473,38 @@ impl Engine {
                 self.core.control(now, &frame, out);
             }
             Arrival::Accepted => {
-                for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
-                    if endpoint.peer_identity == envelope.sender && endpoint.peer.0 == envelope.from {
-                        return endpoint.repeat_handshake(&mut self.core, now, out);
-                    }
+                if let Some((core, endpoint)) = self.connected_to(peer, envelope.sender) {
+                    endpoint.repeat_handshake(core, now, out);
                 }
             }
         }
+    }
+
+    /// The interface whose connection a peer calls so.
+    fn connected_to(&mut self, peer: MacAddress, identity: u64) -> Option<(&mut Core, &mut Endpoint)> {
+        let slot = self.core.directory.find_peer(peer, identity)?;
+        let endpoint = self.vis.get_mut(slot)?.endpoint.as_deref_mut()?;
+        (endpoint.peer_identity == identity && endpoint.peer == peer).then_some((&mut self.core, endpoint))
+    }
+
+    /// The interface that asks for a peer which asks for it.
+    fn asking_for(&mut self, envelope: &Envelope, offer: &Offer<'_>) -> Option<(&mut Core, &mut Endpoint)> {
+        let (core, vis) = (&mut self.core, &mut self.vis);
+        let mut found = None;
+        core.directory.meeting.retain(|slot| {
+            let Some(endpoint) =
+                vis.get_mut(usize::from(*slot)).and_then(|slot| slot.endpoint.as_deref_mut())
+            else {
+                return false;
+            };
+            if found.is_none() && endpoint.is_asked_by(envelope, offer) {
+                found = Some(usize::from(*slot));
+            }
+            endpoint.listed.meeting = endpoint.state == ViState::ConnectPending;
+            endpoint.listed.meeting
+        });
+        let endpoint = vis.get_mut(found?)?.endpoint.as_deref_mut()?;
+        Some((core, endpoint))
     }
 
     fn accepted<O: Output + ?Sized>(
@@ -504,9 +544,13 @@ impl Engine {
         offer: &Offer<'_>,
         out: &mut O,
     ) {
-        let mut endpoints = self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut());
-        if let Some(endpoint) = endpoints.find(|endpoint| endpoint.is_asked_by(envelope, offer)) {
-            return endpoint.meet(&mut self.core, now, envelope, offer, out);
+        if let Some((core, endpoint)) = self.connected_to(MacAddress(envelope.from), envelope.sender)
+            && endpoint.state == ViState::Connected
+        {
+            return endpoint.meet(core, now, envelope, offer, out);
+        }
+        if let Some((core, endpoint)) = self.asking_for(envelope, offer) {
+            return endpoint.meet(core, now, envelope, offer, out);
         }
         if envelope.identity != 0 {
             self.disown(now, envelope, offer, out);
@@ -569,15 +613,12 @@ impl Engine {
     }
 
     fn reset<O: Output + ?Sized>(&mut self, now: Time, envelope: &Envelope, out: &mut O) {
-        let core = &mut self.core;
-        core.end_farewell_to(MacAddress(envelope.from), envelope.identity);
-        for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
-            if endpoint.state == ViState::Connected
-                && endpoint.peer_identity == envelope.identity
-                && endpoint.peer.0 == envelope.from
-            {
-                return endpoint.break_off(core, now, ConnectionLoss::PeerReset, None, out);
-            }
+        let peer = MacAddress(envelope.from);
+        self.core.end_farewell_to(peer, envelope.identity);
+        if let Some((core, endpoint)) = self.connected_to(peer, envelope.identity)
+            && endpoint.state == ViState::Connected
+        {
+            endpoint.break_off(core, now, ConnectionLoss::PeerReset, None, out);
         }
     }
 
@@ -625,16 +666,24 @@ impl Engine {
     fn tend<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
         let core = &mut self.core;
         core.next = Time::NEVER;
-        for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
-            if endpoint.deadline <= now {
+        for _ in 0..TEND_BURST {
+            let Some(slot) = core.deadlines.due(now) else { break };
+            let endpoint = self.vis.get_mut(slot).and_then(|slot| slot.endpoint.as_deref_mut());
+            // A deadline is moved only where it comes earlier: what is found here may be over long since.
+            let at = endpoint.as_ref().map_or(Time::NEVER, |endpoint| endpoint.deadline);
+            core.deadlines.set(slot, if at > now { at } else { Time::NEVER });
+            if let Some(endpoint) = endpoint.filter(|_| at <= now) {
                 endpoint.on_time(core, now, out);
             }
-            core.wake(endpoint.deadline);
         }
-        core.tend_farewells(now, out);
-        self.names.tend(core, now, out);
-        let requests = self.listeners.expire(now, REQUEST_LIFE * core.config.tuning.peer_timeout);
-        core.wake(requests);
+        if core.chores <= now {
+            core.chores = Time::NEVER;
+            core.tend_farewells(now, out);
+            self.names.tend(core, now, out);
+            let requests = self.listeners.expire(now, REQUEST_LIFE * core.config.tuning.peer_timeout);
+            core.wake(requests);
+        }
+        core.next = core.next.min(core.deadlines.earliest()).min(core.chores);
     }
 
     /// Lets those send who wait, in turn.
@@ -836,9 +885,9 @@ impl Engine {
         if timeout_ns == 0 {
             return Err(Error::Parameter("a connection request needs a time-out over 0".to_owned()));
         }
-        if !remote.host.is_unicast() || remote.host == self.core.config.mac {
+        if !remote.host.is_unicast() {
             return Err(Error::Parameter(format!(
-                "{} is not another host: connections go from one NIC to another",
+                "{} is no host: it does not name one station",
                 remote.host
             )));
         }

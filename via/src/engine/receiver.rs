@@ -74,7 +74,8 @@ pub(super) struct Receiver {
     ack_at: Time,
     /// Number of a receive less the number of its message.
     shift: u32,
-    early: Box<[Early; WINDOW]>,
+    /// Allocated when the first frame comes early.
+    early: Vec<Early>,
 }
 
 impl Receiver {
@@ -89,7 +90,7 @@ impl Receiver {
             owes: false,
             ack_at: Time::NEVER,
             shift: 0,
-            early: Box::new([Early::default(); WINDOW]),
+            early: Vec::new(),
         }
     }
 
@@ -254,7 +255,7 @@ impl Endpoint {
                 receiver.ack_at = at;
                 if at < self.deadline {
                     self.deadline = at;
-                    core.wake(at);
+                    core.wake_vi(self.id.slot() as u16, at);
                 }
             }
         }
@@ -403,6 +404,9 @@ impl Endpoint {
             None
         };
         let sequence = self.receiver.next.wrapping_add(distance);
+        if self.receiver.early.is_empty() {
+            self.receiver.early.resize(WINDOW, Early::default());
+        }
         self.receiver.early[sequence as usize % WINDOW] = Early { piece: *piece, held };
         self.receiver.seen |= 1 << distance;
     }

@@ -457,7 +457,7 @@ impl Endpoint {
             let at = sender.timeout.first_at(now);
             if at < self.deadline {
                 self.deadline = at;
-                core.wake(at);
+                core.wake_vi(self.id.slot() as u16, at);
             }
         }
         self.receiver.acknowledged_all();

@@ -1,6 +1,8 @@
 //! The provider in software: the VI engine on a plain Ethernet adapter.
 
 mod answers;
+mod bell;
+mod loopback;
 mod transmit;
 
 use std::collections::HashMap;
@@ -9,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia_driver::dma::DmaDomain;
-use uvia_driver::nic::Nic;
+use uvia_driver::nic::{Nic, RxFrame};
 
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::memory::RegionLimits;
@@ -21,10 +23,14 @@ use crate::{
     NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
+use bell::Bell;
+use loopback::Loopback;
 use transmit::Transmitter;
 
 /// Frames taken from the adapter in one burst: bounds how long the engine is held.
 const BURST: usize = 64;
+/// Nanoseconds after which a peer on a lossless wire is asked what has become of a frame.
+const LOSSLESS_TIMEOUT: u64 = 500_000_000;
 /// How long closing waits for peers to have heard of it.
 const FAREWELL: Duration = Duration::from_millis(20);
 
@@ -59,7 +65,7 @@ impl Ethernet {
             max_segments: about.max_segments - 1,
             seed: random_seed()?,
             lossless: about.lossless,
-            tuning: Tuning { integrity, ..Tuning::default() },
+            tuning: tuning(about.lossless, integrity),
         })?;
         let regions = RegionLimits::of(&*domain);
         engine.regions().limit(regions);
@@ -90,6 +96,10 @@ impl Ethernet {
             answers: Answers::default(),
             asked: HashMap::new(),
             fault: None,
+            mac: about.mac,
+            loopback: Loopback::default(),
+            bell: adapter.interrupt().map(Bell::new).transpose()?,
+            armed: false,
         };
         Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new() })
     }
@@ -129,31 +139,49 @@ impl Ethernet {
         Ok(self.adapter.flush()?)
     }
 
-    /// What is due at the end of a burst.
+    /// What is due at the end of a burst; answers how many frames were received by it.
     #[inline(never)]
-    fn catch_up(&mut self, now: Time, sinks: &mut Sinks) -> Result<()> {
-        if self.port.due.intersects(Due::ANSWERS | Due::BURIALS) {
-            self.do_chores(sinks)?;
+    fn catch_up(&mut self, now: Time, sinks: &mut Sinks) -> Result<usize> {
+        let mut received = 0;
+        if self.port.due.intersects(Due::ANSWERS | Due::BURIALS | Due::LOOPED) {
+            received = self.do_chores(sinks)?;
         }
         if self.engine.wants_poll(now) {
             let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
             self.engine.poll(now, &mut out);
         }
-        self.settle()
+        self.settle()?;
+        Ok(received)
     }
 
-    /// What comes up seldom.
+    /// What comes up seldom; answers how many frames were received by it.
     #[cold]
-    fn do_chores(&mut self, sinks: &mut Sinks) -> Result<()> {
+    fn do_chores(&mut self, sinks: &mut Sinks) -> Result<usize> {
         let due = self.port.due;
-        self.port.due = due & !(Due::ANSWERS | Due::BURIALS);
+        self.port.due = due & !(Due::ANSWERS | Due::BURIALS | Due::LOOPED);
+        let looped = if due.contains(Due::LOOPED) { self.receive_looped(sinks) } else { 0 };
         if due.contains(Due::ANSWERS) {
             self.answer(sinks)?;
         }
         if due.contains(Due::BURIALS) {
             self.bury();
         }
-        Ok(())
+        Ok(looped)
+    }
+
+    /// Takes what was sent to our own station before; answers how many frames that were. What comes of them has its turn
+    /// the next time.
+    fn receive_looped(&mut self, sinks: &mut Sinks) -> usize {
+        let now = self.now();
+        let count = self.port.loopback.len().min(BURST);
+        for _ in 0..count {
+            let Some(frame) = self.port.loopback.take() else { break };
+            let mut out = Receiving { port: &mut self.port, sinks };
+            self.engine.receive(now, &RxFrame::from_slice(&frame), &mut out);
+            self.port.loopback.give_back(frame);
+        }
+        self.port.due.set(Due::LOOPED, self.port.loopback.len() != 0);
+        count
     }
 
     /// Sends the answers that came up while frames were received; what finds no room is asked for again.
@@ -205,7 +233,7 @@ impl Ethernet {
             Ok(frame) => frame,
             Err(descriptor) => return self.post_otherwise(vi, descriptor, sinks),
         };
-        if !Transmitter::is_short(frame.segment) || self.port.due.contains(Due::FAULT) {
+        if !Transmitter::is_short(frame.segment) || self.port.due.intersects(Due::FAULT | Due::LOOPS) {
             let engine::PlainFrame { header, segment, token } = frame;
             let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
             let sent = out.transmit(&wire::bytes(&header), &[engine::PayloadPart::whole(segment)], token);
@@ -274,6 +302,10 @@ bitflags::bitflags! {
         const ANSWERS = 4;
         /// Interfaces are to be destroyed.
         const BURIALS = 8;
+        /// Some connection is with our own station: frames are looked at where they go. From the first such on.
+        const LOOPS = 16;
+        /// Frames to our own station wait.
+        const LOOPED = 32;
     }
 }
 
@@ -287,6 +319,13 @@ struct Port {
     asked: HashMap<ViId, (NetAddress, Duration)>,
     /// What the adapter said to a frame; nothing more is offered to it until that was told.
     fault: Option<crate::Error>,
+    /// Our own station.
+    mac: MacAddress,
+    /// What was sent to it.
+    loopback: Loopback,
+    /// What sleepers wait on, where the adapter has interrupts; and whether there are any.
+    bell: Option<Bell>,
+    armed: bool,
 }
 
 impl Port {
@@ -296,6 +335,23 @@ impl Port {
         self.fault = Some(error);
         self.due |= Due::FAULT;
         engine::Sent::Full
+    }
+
+    /// Keeps a frame to our own station; none for frames to others, and all while an adapter's fault is to be told.
+    #[cold]
+    fn loops(&mut self, header: &[u8], payload: &[engine::PayloadPart<'_>]) -> Option<engine::Sent> {
+        if self.due.contains(Due::FAULT) {
+            return Some(engine::Sent::Full);
+        }
+        if header.get(..6) != Some(&self.mac.0[..]) {
+            return None;
+        }
+        let sent = self.loopback.keep(header, payload);
+        self.due |= Due::LOOPED;
+        if let Some(bell) = self.bell.as_ref().filter(|_| self.armed) {
+            bell.ring();
+        }
+        Some(sent)
     }
 
     #[cold]
@@ -371,8 +427,10 @@ impl engine::Output for Out<'_> {
         payload: &[engine::PayloadPart<'_>],
         token: engine::FrameToken,
     ) -> engine::Sent {
-        if self.port.due.contains(Due::FAULT) {
-            return engine::Sent::Full;
+        if self.port.due.intersects(Due::FAULT | Due::LOOPS)
+            && let Some(sent) = self.port.loops(header, payload)
+        {
+            return sent;
         }
         match self.port.transmitter.transmit(self.adapter, header, payload, token) {
             Ok(sent) => {
@@ -439,17 +497,20 @@ impl Provider for Ethernet {
         let now = self.now();
         let engine = &mut self.engine;
         let mut out = Receiving { port: &mut self.port, sinks };
-        let received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
+        let mut received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
         if self.port.transmitter.wants_reclaim() {
             self.reclaim(sinks)?;
         }
-        if !self.port.due.is_empty() || self.engine.wants_poll(now) {
-            self.catch_up(now, sinks)?;
+        if self.port.due.intersects(Due::all().difference(Due::LOOPS)) || self.engine.wants_poll(now) {
+            received += self.catch_up(now, sinks)?;
         }
         Ok(received)
     }
 
     fn idle_for(&self) -> Option<Duration> {
+        if self.port.due.contains(Due::LOOPED) {
+            return Some(Duration::ZERO);
+        }
         let now = self.now().0;
         self.engine.deadline().map(|at| Duration::from_nanos(at.0.saturating_sub(now)))
     }
@@ -459,10 +520,14 @@ impl Provider for Ethernet {
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
-        self.adapter.interrupt()
+        self.port.bell.as_ref().map(Bell::as_fd)
     }
 
     fn arm(&mut self, on: bool) -> Result<()> {
+        if let Some(bell) = &self.port.bell {
+            bell.hush();
+        }
+        self.port.armed = on;
         Ok(self.adapter.arm(on)?)
     }
 
@@ -553,6 +618,7 @@ impl Provider for Ethernet {
         private_data: &[u8],
         sinks: &mut Sinks,
     ) -> Result<()> {
+        self.port.due.set(Due::LOOPS, self.port.due.contains(Due::LOOPS) || remote.host == self.port.mac);
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
             engine.connect(now, vi, local_discriminator, remote, nanos(timeout), private_data, out)
@@ -570,6 +636,7 @@ impl Provider for Ethernet {
         timeout: Duration,
         sinks: &mut Sinks,
     ) -> Result<()> {
+        self.port.due.set(Due::LOOPS, self.port.due.contains(Due::LOOPS) || remote.host == self.port.mac);
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
             engine.connect_peer(now, vi, local_discriminator, remote, nanos(timeout), out)
@@ -606,6 +673,21 @@ impl Provider for Ethernet {
     }
 }
 
+/// Where no frame gets lost, one that is not acknowledged is at a peer that does not run: sending it again would only be
+/// more for it to do.
+fn tuning(lossless: bool, integrity: bool) -> Tuning {
+    let tuning = Tuning { integrity, ..Tuning::default() };
+    if !lossless {
+        return tuning;
+    }
+    Tuning {
+        rto_min: LOSSLESS_TIMEOUT,
+        rto_initial: LOSSLESS_TIMEOUT,
+        rto_max: 2 * LOSSLESS_TIMEOUT,
+        ..tuning
+    }
+}
+
 /// Nanoseconds, far enough from the end of what a `Time` holds.
 fn nanos(time: Duration) -> u64 {
     time.as_nanos().min(u128::from(u64::MAX / 4)) as u64
@@ -620,4 +702,33 @@ fn random_seed() -> Result<u64> {
         return Err(uvia_driver::Error::last_os("getrandom for connection identities").into());
     }
     Ok(u64::from_ne_bytes(seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+    use super::bell::Bell;
+
+    fn is_readable(fd: BorrowedFd<'_>) -> bool {
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, in a local.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_the_adapter_and_by_the_bell() {
+        let (adapter, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let bell = Bell::new(adapter.as_fd()).unwrap();
+        assert!(!is_readable(bell.as_fd()));
+        bell.ring();
+        bell.ring();
+        assert!(is_readable(bell.as_fd()));
+        bell.hush();
+        assert!(!is_readable(bell.as_fd()));
+        std::io::Write::write_all(&mut other, b"x").unwrap();
+        assert!(is_readable(bell.as_fd()));
+        bell.hush();
+        assert!(is_readable(bell.as_fd()), "what the adapter says is the adapter's to take back");
+    }
 }

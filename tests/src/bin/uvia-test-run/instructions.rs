@@ -21,7 +21,7 @@ pub fn run(report: &mut Report) {
             return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
         }
         let program = build()?;
-        let (raw, vi) = (message(&program, "raw")?, message(&program, "vi")?);
+        let (raw, vi) = (message(&program, "raw", 1)?, message(&program, "vi", 1)?);
         let added = vi.saturating_sub(raw);
         println!("   {vi} a message, {raw} a raw frame: {added} added");
         let (recorded, compiler) = record()?;
@@ -40,6 +40,26 @@ pub fn run(report: &mut Report) {
         }
         if compiler == ours && added + recorded / 25 < recorded {
             println!("   {recorded} on record: write {added} into {RECORD}");
+        }
+        Ok(Verdict::Passed)
+    });
+    crowd(report);
+}
+
+/// Connections of a crowd.
+const CROWD: u64 = 10_000;
+
+/// Counts a message among many connections, and alone.
+fn crowd(report: &mut Report) {
+    report.case("a message among 10000 connections takes no more than 1.2 times what it takes alone", || {
+        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
+        }
+        let program = build()?;
+        let (alone, among) = (message(&program, "crowd", 1)?, message(&program, "crowd", CROWD)?);
+        println!("   {alone} instructions a message alone, {among} among {CROWD} connections");
+        if among * 10 > alone * 12 {
+            return Err(format!("{among} instructions among {CROWD} connections, {alone} alone").into());
         }
         Ok(Verdict::Passed)
     });
@@ -67,17 +87,17 @@ fn build() -> Result<PathBuf, Failure> {
 }
 
 /// Instructions a message; a round has two.
-fn message(program: &Path, kind: &str) -> Result<u64, Failure> {
+fn message(program: &Path, kind: &str, number: u64) -> Result<u64, Failure> {
     let [few, many] = ROUNDS;
-    let difference = total(program, kind, many)?.checked_sub(total(program, kind, few)?);
+    let difference = total(program, kind, number, many)?.checked_sub(total(program, kind, number, few)?);
     Ok(difference.ok_or("more rounds took fewer instructions")? / ((many - few) * 2))
 }
 
-fn total(program: &Path, kind: &str, rounds: u64) -> Result<u64, Failure> {
+fn total(program: &Path, kind: &str, number: u64, rounds: u64) -> Result<u64, Failure> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg(program)
-        .args([kind, "1", &rounds.to_string()])
+        .args([kind, &number.to_string(), &rounds.to_string()])
         .stdin(Stdio::null())
         .output()?;
     let text = String::from_utf8_lossy(&output.stderr);

@@ -67,9 +67,8 @@ pub fn run(test: Test, args: &RawArgs) -> Result<(), Failure> {
 }
 
 fn open(device: &str, peer: Option<MacAddress>) -> Result<RawLink, Failure> {
-    let function = uvia_driver::pci::open(device)?;
-    let domain = function.domain().clone();
     // Polled only: there is nobody to interrupt.
-    let nic = uvia_driver::nic::open(function, &NicConfig { interrupts: false, ..NicConfig::default() })?;
+    let config = NicConfig { interrupts: false, ..NicConfig::default() };
+    let (nic, domain) = uvia_driver::nic::open_named(device, &config)?;
     RawLink::new(nic, domain, peer)
 }

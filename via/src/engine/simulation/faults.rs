@@ -11,8 +11,11 @@ use crate::{ConnectionLoss, ReliabilityLevel, ViAttributes, ViState};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Messages of one seed, both ways, all connections.
+/// Messages of a long seed, both ways, all connections: one seed in so many.
 const MESSAGES: u64 = 2_400;
+const LONG_ONE_IN: u64 = 9;
+/// Of the others: enough for what a wire does to be seen, and for different wires to be seen in the time.
+const FEW_MESSAGES: u64 = 160;
 
 fn run(seed: u64) {
     let mut rng = Rng(seed);
@@ -69,6 +72,7 @@ fn run(seed: u64) {
         println!("{:?} {behaviour:?} {hosts} hosts, {tuning:?}", world.faults);
     }
     let pairs = 1 + rng.below(4);
+    let long = seed.is_multiple_of(LONG_ONE_IN);
     let mut attributes = ViAttributes::new(TAG);
     attributes.max_transfer_size = 32 << 20;
     attributes.rdma_read = true;
@@ -83,10 +87,12 @@ fn run(seed: u64) {
         let (client, server) = world.connect(from, to, &attributes);
         ends.push(((from, client), (to, server)));
         for (from, to) in [((from, client), (to, server)), ((to, server), (from, client))] {
-            let huge = rng.chance(5_000);
+            let huge = long && rng.chance(5_000);
+            let messages = if long { MESSAGES } else { FEW_MESSAGES };
+            let longest = if long { [3_000, 20_000, 200 << 10] } else { [200, 3_000, 20_000] };
             let shape = Shape {
-                messages: if huge { 40 } else { (MESSAGES / (2 * pairs)) as usize },
-                longest: if huge { 16 << 20 } else { [3_000, 20_000, 200 << 10][rng.below(3) as usize] },
+                messages: if huge { 40 } else { (messages / (2 * pairs)) as usize },
+                longest: if huge { 16 << 20 } else { longest[rng.below(3) as usize] },
                 writes: [0, 200_000, 500_000, 1_000_000][rng.below(4) as usize],
                 reads: [0, 100_000, 500_000, 1_000_000][rng.below(4) as usize],
                 depth: if huge { 2 } else { 1 + rng.below(16) as usize },
@@ -167,16 +173,18 @@ fn finish(mut world: World, mut streams: Vec<Stream>, ends: &[(End, End)]) {
     assert_eq!(domain.mapped(), 0, "regions are still registered");
 }
 
-/// Seeds of all parts together; ten times as many with UVIA_LONG=1, a tenth with UVIA_QUICK=1.
-const SEEDS: u64 = 1_000;
+/// Seeds of all parts together; ten times as many with UVIA_LONG=1, a tenth with UVIA_QUICK=1, and as many as it says
+/// with UVIA_SEEDS: `UVIA_SEEDS=1000000 cargo test -p uvia --lib simulation::faults` runs a million.
+const SEEDS: u64 = 10_000;
 /// Test functions that they are split over, so that all processors have something to do.
 const PARTS: u64 = 8;
 
 fn part(n: u64) {
     let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| value == "1");
-    let seeds = match (is_set("UVIA_LONG"), is_set("UVIA_QUICK")) {
-        (true, _) => 10 * SEEDS,
-        (_, true) => SEEDS / 10,
+    let seeds = match (std::env::var("UVIA_SEEDS"), is_set("UVIA_LONG"), is_set("UVIA_QUICK")) {
+        (Ok(seeds), ..) => seeds.parse().expect("UVIA_SEEDS is a number"),
+        (_, true, _) => 10 * SEEDS,
+        (_, _, true) => SEEDS / 10,
         _ => SEEDS,
     };
     for seed in (n..seeds).step_by(PARTS as usize) {

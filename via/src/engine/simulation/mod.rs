@@ -7,6 +7,7 @@ mod adapter;
 mod errors;
 mod faults;
 mod flips;
+mod floods;
 mod fuzz;
 mod not_ready;
 mod pair;

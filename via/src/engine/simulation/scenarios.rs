@@ -3,7 +3,9 @@
 use super::adapter::Behaviour;
 use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::{Faults, TAG, World, config, mac};
-use crate::engine::{ConnectFailure, Engine, Event, MAX_LISTENERS, MAX_VIS, Tuning};
+use crate::engine::{
+    ConnectFailure, Engine, EngineConfig, Event, MAX_LISTENERS, MAX_SEGMENTS, MAX_TRANSFER, MAX_VIS, Tuning,
+};
 use crate::wire::data;
 use crate::{
     ConnectionLoss, Descriptor, Error, MemoryAttributes, MemoryHandle, NetAddress, ProtectionTag,
@@ -58,6 +60,45 @@ fn sixteen_mebibytes_and_none() {
     assert!(arrived == bytes);
     assert_eq!(pair.wait(0).descriptor.length() as usize, size);
     assert!(pair.wait(0).descriptor.status().is_success());
+}
+
+/// The longest message, in as many segments as a descriptor has. All of them name the same memory, a little further on
+/// each, so that it does not take a gigabyte.
+#[test]
+fn a_gibibyte_in_252_segments() {
+    let is_quick = std::env::var_os("UVIA_QUICK").is_some_and(|value| value == "1");
+    let size: usize = if is_quick { 64 << 20 } else { MAX_TRANSFER as usize };
+    let behaviour = Behaviour { slots: 64, fetch: 0, notice: 0, copies: 0 };
+    let configs = (0..2).map(|n| EngineConfig { mtu: 65_000, ..config(n, 7, Tuning::default()) }).collect();
+    let mut world = World::new(7, Faults { delay: 5_000, ..Faults::default() }, &behaviour, configs);
+    let mut attributes = attributes();
+    attributes.max_transfer_size = MAX_TRANSFER;
+    let (client, server) = world.connect(0, 1, &attributes);
+    let (each, step) = (size.div_ceil(MAX_SEGMENTS), 61);
+    let domain = world.domain.clone();
+    let room = each + step * MAX_SEGMENTS;
+    let (source, sink) = (world.hosts[0].region(&domain, room), world.hosts[1].region(&domain, room));
+    let bytes: Vec<u8> = (0..room as u32).map(|n| (n ^ n >> 7 ^ n >> 15) as u8).collect();
+    source.write(0, &bytes).unwrap();
+    let segments = |region: &crate::MemoryRegion| {
+        let last = size - each * (MAX_SEGMENTS - 1);
+        let len = |n| if n + 1 == MAX_SEGMENTS { last } else { each };
+        (0..MAX_SEGMENTS).map(|n| region.segment(n * step..n * step + len(n)).unwrap()).collect()
+    };
+    let (_, engine, port) = world.at(1);
+    engine.post_receive(server, Descriptor::new(segments(&sink)), port);
+    let (now, engine, port) = world.at(0);
+    engine.post_send(now, client, Descriptor::new(segments(&source)), port);
+    for host in [1, 0] {
+        assert!(world.until(1000 * SECOND, |world| !world.hosts[host].port.completions.is_empty()));
+        let descriptor = world.hosts[host].port.completions.pop_front().unwrap().descriptor;
+        assert_eq!((descriptor.status(), descriptor.length() as usize), (Status::DONE, size));
+    }
+    // Each segment went where the same one came from.
+    let mut arrived = vec![0; room];
+    sink.read(0, &mut arrived).unwrap();
+    let end = room - step - (each - (size - each * (MAX_SEGMENTS - 1)));
+    assert!(arrived[..end] == bytes[..end]);
 }
 
 #[test]

@@ -1,0 +1,491 @@
+//! A network adapter made of memory that the processes of one host share: no device, no privileges.
+//!
+//! All adapters of a user that were opened by the same name (`shm:NAME`) are on one wire. Each has a port of the segment,
+//! and between each two ports there are two lanes, rings with one writer and one reader, of which an adapter needs those
+//! only to and from whom it has talked to. A frame is copied once, out of the sender's memory, and shown to the receiver
+//! where it lies; frames neither get lost nor overtake each other. Where a receiver does not keep up the sender has no
+//! room; only where it has stopped altogether for [`STALL`] are frames to it dropped, so that they are in nobody's way.
+//!
+//! **Nobody has to be trusted** for more than their own frames: whatever another process may write is copied before it
+//! is checked and held against what can be, and nothing waits for another process. One that is killed in whatever it
+//! does leaves a frame that is published, or none.
+//!
+//! **Sleeping.** A receiver that sleeps says so in a word that its senders look at when they have published; only then do
+//! they make a system call.
+
+mod lane;
+mod layout;
+mod locks;
+mod mapping;
+mod name;
+mod ring;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{Ordering, fence};
+use std::time::{Duration, Instant};
+
+use self::lane::{InLane, OutLane, Wrong};
+use self::layout::{LANE_BULK_AT, MAX_FRAME, PORTS, port, word};
+use self::segment::{Segment, generation, mac_word, port_of};
+use self::wake::{Alarm, Waker};
+use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
+use crate::Result;
+
+pub(super) use self::name::segment_of;
+
+/// Bytes of an Ethernet header.
+const HEADER: usize = 14;
+/// Most frames whose tokens are out.
+const TX_SLOTS: usize = 4096;
+/// Segments of a frame.
+const MAX_SEGMENTS: usize = 16;
+/// Frames that are taken from one lane before others have their turn.
+const TURN: usize = 32;
+/// After so long without any progress of a receiver whose lane is full, frames to it are dropped.
+const STALL: Duration = Duration::from_millis(500);
+/// Frames to all, or to a group, have it in their first byte.
+const GROUP: u64 = 1;
+const MAC_BITS: u64 = (1 << 48) - 1;
+/// In a port's filter.
+const PROMISCUOUS: u64 = 1;
+const ALL_MULTICAST: u64 = 2;
+
+/// An adapter on a segment.
+struct MemoryNic {
+    properties: NicProperties,
+    /// Our station address, as a word.
+    own: u64,
+    segment: Segment,
+    alarm: Option<Alarm>,
+    out: Vec<Option<Box<OutLane>>>,
+    into: Vec<Option<InLane>>,
+    /// A mask of `into`: lanes that are looked at.
+    open: u64,
+    /// A mask of `out`: lanes with frames that were not published.
+    touched: u64,
+    /// Where the next look begins.
+    first: u32,
+    /// Tokens of frames that were copied, and not given back yet.
+    done: Vec<u64>,
+    statistics: NicStatistics,
+}
+
+/// Opens the segment of that name, and takes a port of it. Memory for it is registered in an
+/// [`IdentityDomain`](crate::dma::IdentityDomain): it is reached by the addresses that it has in this process.
+///
+/// # Errors
+/// All ports are in use; the system gives no memory or no descriptor; a file of the segment's name is another user's.
+pub(super) fn open(name: &str, config: &NicConfig) -> Result<Box<dyn Nic>> {
+    let alarm = if config.interrupts { Some(Alarm::new()?) } else { None };
+    let segment = Segment::open(name, alarm.as_ref())?;
+    let tx_slots = config.tx_ring.clamp(1, TX_SLOTS);
+    let properties = NicProperties {
+        device: format!("shm:{name}"),
+        driver: "memory",
+        mac: segment.mac(),
+        mtu: MAX_FRAME - HEADER,
+        max_frame: MAX_FRAME,
+        tx_slots,
+        rx_slots: ring::SLOTS as usize,
+        max_segments: MAX_SEGMENTS,
+        lossless: true,
+    };
+    Ok(Box::new(MemoryNic {
+        own: mac_word(segment.mac()),
+        properties,
+        segment,
+        alarm,
+        out: (0..PORTS).map(|_| None).collect(),
+        into: (0..PORTS).map(|_| None).collect(),
+        open: 0,
+        touched: 0,
+        first: 0,
+        done: Vec::with_capacity(tx_slots),
+        statistics: NicStatistics::default(),
+    }))
+}
+
+impl MemoryNic {
+    /// The first six bytes of a frame, as a word.
+    ///
+    /// # Safety
+    /// As [`OutLane::put`].
+    #[inline]
+    unsafe fn destination(frame: &TxFrame<'_>) -> u64 {
+        if let Some(first) = frame.segments.first()
+            && first.len() >= 8
+        {
+            // SAFETY: the segment has so many bytes.
+            let [word] = unsafe { crate::dma::copy::read_words(first.iova() as *const u8) };
+            return word & MAC_BITS;
+        }
+        let bytes = frame.segments.iter().flat_map(|segment| {
+            // SAFETY: byte n of the segment.
+            (0..segment.len())
+                .map(|n| unsafe { (segment.iova() as *const u8).add(n as usize).read_volatile() })
+        });
+        bytes.take(6).enumerate().fold(0, |mac, (n, byte)| mac | u64::from(byte) << (8 * n))
+    }
+
+    /// The port with that station address, if it is one of another.
+    #[inline]
+    fn port_with(&self, mac: u64) -> Option<usize> {
+        // Relaxed: only whether it is still there; what else there is to see of it is looked at when a lane is opened.
+        port_of(mac).filter(|port| {
+            *port != self.segment.port()
+                && self.segment.port_word(*port, port::MAC).load(Ordering::Relaxed) == mac
+        })
+    }
+
+    /// Puts a frame into the lane to a port; false when there is no room.
+    ///
+    /// # Safety
+    /// As [`OutLane::put`].
+    #[inline]
+    unsafe fn put(&mut self, port: usize, mac: u64, frame: &TxFrame<'_>, bytes: usize) -> Result<bool> {
+        let bulk = OutLane::is_bulk(bytes);
+        match &mut self.out[port] {
+            Some(lane) if lane.peer == mac && (!bulk || lane.has_bulk) => {
+                // SAFETY: the caller's promise is the same.
+                if unsafe { lane.put(frame.segments, bytes) } {
+                    self.touched |= 1 << port;
+                    return Ok(true);
+                }
+                Ok(self.found_full(port))
+            }
+            _ => {
+                self.begin(port, mac, bulk)?;
+                // SAFETY: as above.
+                unsafe { self.put(port, mac, frame, bytes) }
+            }
+        }
+    }
+
+    /// Opens a lane, or gives it what it needs for long frames.
+    #[cold]
+    fn begin(&mut self, port: usize, mac: u64, bulk: bool) -> Result<()> {
+        if self.out[port].as_ref().is_none_or(|lane| lane.peer != mac) {
+            // Acquire: pairs with the owner's Release; the rest of its words are those of this owner.
+            self.segment.port_word(port, port::MAC).load(Ordering::Acquire);
+            self.segment.provide(port, 0, LANE_BULK_AT)?;
+            let map = self.segment.map_lane(self.segment.port(), port)?;
+            let (opened, bit) = (self.segment.port_word(port, port::OPENED), 1 << self.segment.port());
+            // SeqCst: see `InLane::say_busy`.
+            opened.fetch_and(!bit, Ordering::SeqCst);
+            self.out[port] = Some(Box::new(OutLane::begin(map, self.own, generation(self.own), mac)));
+            // Release: pairs with the receiver's taking it.
+            opened.fetch_or(bit, Ordering::SeqCst);
+            // There is something to be published, so that who sleeps is woken: it may have to answer.
+            self.touched |= 1 << port;
+        }
+        if let Some(lane) = &mut self.out[port]
+            && bulk
+        {
+            self.segment.provide(port, LANE_BULK_AT, layout::BULK)?;
+            lane.has_bulk = true;
+        }
+        Ok(())
+    }
+
+    /// A lane has no room. Whether its frame is to be forgotten: nobody will ever make room, or has not for long.
+    #[cold]
+    fn found_full(&mut self, port: usize) -> bool {
+        // What waits to be published is what it is full of, maybe.
+        if self.touched != 0 {
+            self.publish();
+        }
+        let Some(lane) = &mut self.out[port] else { return true };
+        let taken = lane.taken();
+        match lane.full {
+            Some((since, before)) if before == taken => {
+                if since.elapsed() < STALL {
+                    return false;
+                }
+                // It may be dead; then this takes the port's address away, and nothing is sent there any more.
+                if self.segment.is_alive(port) {
+                    tracing::debug!(port, "a frame is dropped: its receiver takes none");
+                } else {
+                    tracing::debug!(port, "the process of a port is gone");
+                    self.out[port] = None;
+                }
+                true
+            }
+            _ => {
+                lane.full = Some((Instant::now(), taken));
+                false
+            }
+        }
+    }
+
+    /// Sends a frame that more than one port may take; false when the one that it is for has no room. Of the others, who
+    /// has none does not get it.
+    ///
+    /// # Safety
+    /// As [`OutLane::put`].
+    #[cold]
+    unsafe fn put_for_many(&mut self, to: u64, frame: &TxFrame<'_>, bytes: usize) -> Result<bool> {
+        if let Some(port) = self.port_with(to)
+            // SAFETY: the caller's promise is the same.
+            && !unsafe { self.put(port, to, frame, bytes)? }
+        {
+            return Ok(false);
+        }
+        for port in 0..PORTS {
+            let mac = self.segment.port_word(port, port::MAC).load(Ordering::Relaxed);
+            if mac == 0 || mac == to || mac == self.own || port_of(mac) != Some(port) {
+                continue;
+            }
+            let filter = self.segment.port_word(port, port::FILTER).load(Ordering::Relaxed);
+            let wanted = match to {
+                MAC_BITS => true,
+                _ if filter & PROMISCUOUS != 0 => true,
+                _ => to & GROUP != 0 && filter & ALL_MULTICAST != 0,
+            };
+            if wanted {
+                // SAFETY: the caller's promise is the same.
+                unsafe { self.put(port, mac, frame, bytes)? };
+            }
+        }
+        Ok(true)
+    }
+
+    /// Publishes what was put, and wakes those who sleep.
+    fn publish(&mut self) {
+        let mut touched = std::mem::take(&mut self.touched);
+        let all = touched;
+        while touched != 0 {
+            let port = touched.trailing_zeros() as usize;
+            touched &= touched - 1;
+            if let Some(lane) = &mut self.out[port] {
+                lane.publish();
+                lane.full = None;
+            }
+        }
+        // SeqCst: pairs with the fence of `arm`. Either we see there that the receiver sleeps, or it sees, in its last
+        // look before that, what was published.
+        fence(Ordering::SeqCst);
+        touched = all;
+        while touched != 0 {
+            let port = touched.trailing_zeros() as usize;
+            touched &= touched - 1;
+            if self.segment.port_word(port, port::ARMED).load(Ordering::Relaxed) != 0 {
+                self.wake(port);
+            }
+        }
+        self.statistics.doorbells += 1;
+    }
+
+    /// Wakes a port's owner, unless somebody else does.
+    #[cold]
+    fn wake(&mut self, port: usize) {
+        let Some(lane) = &mut self.out[port] else { return };
+        if self.segment.port_word(port, port::ARMED).swap(0, Ordering::AcqRel) == 0 {
+            return;
+        }
+        let segment = &self.segment;
+        let waker = lane.waker.get_or_insert_with(|| {
+            let word = |word| segment.port_word(port, word).load(Ordering::Relaxed);
+            let waker = Waker::open(word(port::PID), word(port::PIPE), word(port::PIPE_INODE));
+            waker.inspect_err(|e| tracing::warn!(port, "a sleeper cannot be woken: {e}")).ok()
+        });
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Takes up the lanes that others have opened.
+    #[cold]
+    fn adopt(&mut self) -> Result<()> {
+        let own = self.segment.port();
+        let mut opened = self.segment.port_word(own, port::OPENED).load(Ordering::Relaxed);
+        while opened != 0 {
+            let from = opened.trailing_zeros() as usize;
+            let bit = 1 << from;
+            opened &= !bit;
+            if self.into[from].is_none() && from != own {
+                self.into[from] = Some(InLane::new(self.segment.map_lane(from, own)?));
+            }
+            let word = self.segment.port_word(own, port::OPENED);
+            let Some(lane) = &mut self.into[from] else {
+                word.fetch_and(!bit, Ordering::Relaxed);
+                continue;
+            };
+            if lane.peer != 0 && lane.peer == lane.sender() {
+                // Who announces itself twice is heard already.
+                word.fetch_and(!bit, Ordering::Relaxed);
+                continue;
+            }
+            lane.say_busy();
+            self.open &= !bit;
+            if word.fetch_and(!bit, Ordering::SeqCst) & bit == 0 {
+                continue;
+            }
+            let sender = lane.sender();
+            if port_of(sender) == Some(from) && generation(sender) != 0 {
+                lane.listen(generation(sender), sender);
+                self.open |= bit;
+            }
+        }
+        Ok(())
+    }
+
+    /// What a sender has written cannot be: nothing more is taken from it, until it begins anew.
+    #[cold]
+    fn turn_away(&mut self, from: usize) {
+        tracing::warn!(from, "a port's lane holds what cannot be a frame; it is looked at no more");
+        self.open &= !(1 << from);
+        self.statistics.rx_errors += 1;
+    }
+}
+
+impl Nic for MemoryNic {
+    fn properties(&self) -> &NicProperties {
+        &self.properties
+    }
+
+    fn link(&mut self) -> Result<Link> {
+        Ok(Link { up: true, speed: None, full_duplex: Some(true) })
+    }
+
+    fn ready(&mut self) -> Result<bool> {
+        Ok(true)
+    }
+
+    #[inline]
+    fn transmit(&mut self, frame: &TxFrame<'_>) -> Result<bool> {
+        let size = frame.check(&self.properties)?;
+        if self.done.len() >= self.properties.tx_slots {
+            return Ok(false);
+        }
+        // SAFETY: segments are made by regions that are registered in the domain that was opened with this adapter, in
+        // which addresses are the process's own; they stay registered until their token is given back. They have so
+        // many bytes together, as was counted.
+        let taken = unsafe {
+            let to = Self::destination(frame);
+            let watched = self.segment.control().word(word::WATCHERS).load(Ordering::Relaxed) != 0;
+            if to & GROUP != 0 || watched {
+                self.put_for_many(to, frame, size.bytes)?
+            } else if let Some(port) = self.port_with(to) {
+                self.put(port, to, frame, size.bytes)?
+            } else {
+                // Nobody has that address: as on any wire, it is sent, and nobody takes it.
+                true
+            }
+        };
+        if !taken {
+            return Ok(false);
+        }
+        self.done.push(frame.token);
+        self.statistics.tx_frames += 1;
+        self.statistics.tx_bytes += size.bytes as u64;
+        Ok(true)
+    }
+
+    #[inline]
+    fn flush(&mut self) -> Result<()> {
+        if self.touched != 0 {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    fn reclaim(&mut self, done: &mut dyn FnMut(u64)) -> Result<usize> {
+        if self.touched != 0 && self.done.len() >= self.properties.tx_slots {
+            // A ring that is full is told of, also by who does not flush.
+            self.publish();
+        }
+        let count = self.done.len();
+        self.done.drain(..).for_each(done);
+        Ok(count)
+    }
+
+    fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize> {
+        if self.segment.port_word(self.segment.port(), port::OPENED).load(Ordering::Relaxed) != 0 {
+            self.adopt()?;
+        }
+        let mut count = 0;
+        let first = self.first;
+        let mut left = self.open.rotate_right(first);
+        while left != 0 && count < budget {
+            let from = (left.trailing_zeros() + first) as usize % PORTS;
+            left &= left - 1;
+            let Some(lane) = &mut self.into[from] else { continue };
+            let before = count;
+            match lane.take((budget - count).min(TURN), &mut count, sink) {
+                Ok(bytes) => {
+                    self.statistics.rx_bytes += bytes;
+                    self.statistics.rx_frames += (count - before) as u64;
+                }
+                Err(Wrong) => self.turn_away(from),
+            }
+            if count != before && left != 0 {
+                // Who comes next begins the next time.
+                self.first = (from as u32 + 1) % PORTS as u32;
+            }
+        }
+        Ok(count)
+    }
+
+    fn statistics(&mut self) -> NicStatistics {
+        self.statistics
+    }
+
+    fn set_filter(&mut self, filter: RxFilter) -> Result<()> {
+        let mut bits = 0;
+        if filter.promiscuous {
+            bits |= PROMISCUOUS;
+        }
+        if filter.all_multicast {
+            bits |= ALL_MULTICAST;
+        }
+        let own = self.segment.port();
+        self.segment.port_word(own, port::FILTER).store(bits, Ordering::Relaxed);
+        let watchers = self.segment.control().word(word::WATCHERS);
+        match filter.promiscuous {
+            true => watchers.fetch_or(1 << own, Ordering::SeqCst),
+            false => watchers.fetch_and(!(1 << own), Ordering::SeqCst),
+        };
+        Ok(())
+    }
+
+    fn interrupt(&self) -> Option<BorrowedFd<'_>> {
+        self.alarm.as_ref().map(Alarm::as_fd)
+    }
+
+    fn arm(&mut self, on: bool) -> Result<()> {
+        let Some(alarm) = &self.alarm else { return Ok(()) };
+        alarm.drain();
+        let armed = self.segment.port_word(self.segment.port(), port::ARMED);
+        armed.store(u64::from(on), Ordering::SeqCst);
+        // SeqCst: pairs with the fence of `publish`, see there.
+        fence(Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.touched = 0;
+        for lane in self.out.iter_mut().flatten() {
+            lane.forget();
+        }
+        self.set_filter(RxFilter::default())?;
+        // As with any adapter, what has come and was not taken is gone.
+        self.adopt()?;
+        for lane in self.into.iter_mut().flatten() {
+            let _ = lane.take(ring::SLOTS as usize, &mut 0, &mut |_| ());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for MemoryNic {
+    fn drop(&mut self) {
+        // What was put is sent, as long as there is somebody to take it.
+        if self.touched != 0 {
+            self.publish();
+        }
+    }
+}
