@@ -111,6 +111,7 @@ fn step(end: &mut End, other: &mut End, random: &mut Random) -> uvia_driver::Res
         10 => {
             end.nic.link()?;
             end.nic.ready()?;
+            end.nic.look_after()?;
             end.nic.statistics();
         }
         _ => {

@@ -76,6 +76,16 @@ pub trait Nic: Send {
     /// dropped, and their tokens come back through [`Nic::reclaim`].
     fn reset(&mut self) -> Result<()>;
 
+    /// Looks at the device's own account of itself, unless it has received or sent since the last time: whether it is
+    /// there, and asks for no reset. For whoever polls, now and then: rings alone do not tell, and the look takes a
+    /// register.
+    ///
+    /// # Errors
+    /// The fault that it has; from then on every call has it.
+    fn look_after(&mut self) -> Result<()> {
+        self.link().map(drop)
+    }
+
     /// Puts frames into the ring until it is full and tells the device; answers how many it took.
     ///
     /// # Errors

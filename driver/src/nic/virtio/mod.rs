@@ -73,6 +73,8 @@ struct VirtioNet {
     health: Health,
     /// Tokens of frames that a reset dropped, until they are reclaimed.
     dropped: Vec<u64>,
+    /// Frames received and sent when the device was last looked after.
+    seen: u64,
     interrupt: Option<(InterruptKind, Event)>,
     // Last: the device goes when nothing of it is in use, and its handle closes behind the queues' memory.
     device: Arc<dyn PciDevice>,
@@ -127,6 +129,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
         control,
         statistics: NicStatistics::default(),
         health,
+        seen: 0,
         interrupt,
         device,
     };
@@ -318,6 +321,14 @@ impl Nic for VirtioNet {
             return Err(self.health.fail(DeviceFault::Gone));
         }
         Ok(frames)
+    }
+
+    fn look_after(&mut self) -> Result<()> {
+        let frames = self.statistics.rx_frames.wrapping_add(self.statistics.tx_frames);
+        match std::mem::replace(&mut self.seen, frames) == frames {
+            true => self.check_status(),
+            false => self.health.check(),
+        }
     }
 
     /// All counted here: virtio devices count nothing themselves.

@@ -296,6 +296,22 @@ fn an_impossible_length_is_a_fault_until_reset() {
 }
 
 #[test]
+fn a_device_that_asks_for_a_reset_is_found_out_by_a_look_and_only_when_nothing_comes() {
+    let (function, mut nic, _) = bring_up(8, 8);
+    nic.look_after().unwrap();
+    deliver(&function, &[1; 60]);
+    assert_eq!(received(&mut *nic, 8).len(), 1);
+    function.with(|device, _| device.status |= Status::DEVICE_NEEDS_RESET.bits());
+    // Something came since the last look, so that no register is read for this one.
+    nic.look_after().unwrap();
+    assert!(received(&mut *nic, 8).is_empty());
+    assert!(matches!(fault(nic.look_after()), DeviceFault::NeedsReset { .. }));
+    assert!(nic.reclaim(&mut |_| ()).is_err());
+    nic.reset().unwrap();
+    nic.look_after().unwrap();
+}
+
+#[test]
 fn an_empty_frame_is_counted_and_dropped() {
     let (function, mut nic, _) = bring_up(8, 8);
     deliver(&function, &[]);
