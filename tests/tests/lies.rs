@@ -132,7 +132,13 @@ fn step(end: &mut End, other: &mut End, random: &mut Random) -> uvia_driver::Res
 /// Runs a case.
 fn run(case: &Case) {
     let bench = InProcess::with_faults(case.kinds, case.seed, Plan::default());
-    let config = NicConfig { tx_ring: case.ring, rx_ring: case.ring, interrupts: true };
+    let config = NicConfig {
+        tx_ring: case.ring,
+        rx_ring: case.ring,
+        interrupts: true,
+        // Of devices that offer them; also the driver of split ones has to get on with those.
+        packed_rings: case.seed % 2 == 0,
+    };
     let mut random = Random::new(case.seed);
     let lies = || Lies::new(&case.lies, Random::new(case.seed));
     if case.early {

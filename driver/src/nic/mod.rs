@@ -136,11 +136,14 @@ pub struct NicConfig {
     pub rx_ring: usize,
     /// Whether interrupts are set up. Without, the adapter can only be polled.
     pub interrupts: bool,
+    /// Packed virtqueues (VIRTIO_F_RING_PACKED) on virtio devices that offer them; [`NicProperties::driver`] tells which
+    /// it came to. Other devices know nothing of it.
+    pub packed_rings: bool,
 }
 
 impl Default for NicConfig {
     fn default() -> Self {
-        Self { tx_ring: 256, rx_ring: 256, interrupts: true }
+        Self { tx_ring: 256, rx_ring: 256, interrupts: true, packed_rings: false }
     }
 }
 
@@ -149,7 +152,7 @@ impl Default for NicConfig {
 pub struct NicProperties {
     /// The device's name, as it was opened.
     pub device: String,
-    /// The driver in this crate: "e1000", "virtio".
+    /// The driver in this crate: "e1000", "virtio", "virtio-packed" (its rings are packed).
     pub driver: &'static str,
     /// The station address.
     pub mac: MacAddress,

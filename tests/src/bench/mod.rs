@@ -2,10 +2,12 @@
 
 mod guest;
 mod in_process;
+mod packed_rings;
 mod served;
 
 pub use guest::InGuest;
 pub use in_process::InProcess;
+pub use packed_rings::PackedRings;
 pub use served::Served;
 
 use uvia_driver::nic::MacAddress;

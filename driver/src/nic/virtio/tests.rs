@@ -31,7 +31,7 @@ fn least() -> Features {
 
 fn bring_up_with(device: Device, tx_ring: usize, rx_ring: usize) -> (Function, Box<dyn Nic>, Payload) {
     let function = Modelled::new(device);
-    let config = NicConfig { tx_ring, rx_ring, interrupts: true };
+    let config = NicConfig { tx_ring, rx_ring, ..NicConfig::default() };
     let nic = crate::nic::open(function.clone(), &config).unwrap();
     let payload = Payload::new(function.domain().clone());
     (function, nic, payload)
