@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod conformance;
+pub mod lies;
 mod memory_nic;
 mod raw_pair;
 pub mod sealed;
