@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod conformance;
 mod crowd;
+pub mod lies;
 mod memory_nic;
 mod raw_pair;
 pub mod sealed;

@@ -77,6 +77,16 @@ pub trait Nic: Send {
     /// dropped, and their tokens come back through [`Nic::reclaim`].
     fn reset(&mut self) -> Result<()>;
 
+    /// Looks at the device's own account of itself, unless it has received or sent since the last time: whether it is
+    /// there, and asks for no reset. For whoever polls, now and then: rings alone do not tell, and the look takes a
+    /// register.
+    ///
+    /// # Errors
+    /// The fault that it has; from then on every call has it.
+    fn look_after(&mut self) -> Result<()> {
+        self.link().map(drop)
+    }
+
     /// Puts frames into the ring until it is full and tells the device; answers how many it took.
     ///
     /// # Errors
@@ -127,11 +137,14 @@ pub struct NicConfig {
     pub rx_ring: usize,
     /// Whether interrupts are set up. Without, the adapter can only be polled.
     pub interrupts: bool,
+    /// Packed virtqueues (VIRTIO_F_RING_PACKED) on virtio devices that offer them; [`NicProperties::driver`] tells which
+    /// it came to. Other devices know nothing of it.
+    pub packed_rings: bool,
 }
 
 impl Default for NicConfig {
     fn default() -> Self {
-        Self { tx_ring: 256, rx_ring: 256, interrupts: true }
+        Self { tx_ring: 256, rx_ring: 256, interrupts: true, packed_rings: false }
     }
 }
 
@@ -140,7 +153,7 @@ impl Default for NicConfig {
 pub struct NicProperties {
     /// The device's name, as it was opened.
     pub device: String,
-    /// The driver in this crate: "e1000", "virtio".
+    /// The driver in this crate: "e1000", "virtio", "virtio-packed" (its rings are packed).
     pub driver: &'static str,
     /// The station address.
     pub mac: MacAddress,

@@ -3,11 +3,13 @@
 
 mod guest;
 mod in_process;
+mod packed_rings;
 mod served;
 mod shared_memory;
 
 pub use guest::InGuest;
 pub use in_process::InProcess;
+pub use packed_rings::PackedRings;
 pub use served::Served;
 pub use shared_memory::SharedMemory;
 

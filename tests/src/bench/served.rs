@@ -18,6 +18,7 @@ use crate::conformance::{Bench, Effort, Line, Opened};
 /// Two models on a switch, each served over vfio-user by a thread.
 pub struct Served {
     machine: Arc<Machine>,
+    effort: Effort,
     folder: PathBuf,
     servers: Mutex<Vec<Option<Server>>>,
     wake: Box<dyn Fn() + Send + Sync>,
@@ -66,13 +67,21 @@ impl Served {
             Some(Server { stop, thread })
         };
         let servers = Mutex::new((0..kinds.len()).map(serve).collect());
-        Self { machine, folder, servers, wake: Box::new(worker.waker()), _worker: worker }
+        let effort = Effort::native();
+        Self { machine, effort, folder, servers, wake: Box::new(worker.waker()), _worker: worker }
+    }
+
+    /// The same, of which a sample is enough.
+    #[must_use]
+    pub fn sampled(mut self) -> Self {
+        self.effort = Effort::sample();
+        self
     }
 }
 
 impl Bench for Served {
     fn effort(&self) -> Effort {
-        Effort::native()
+        self.effort
     }
 
     fn open(&self, config: &NicConfig) -> Result<[Opened; 2]> {

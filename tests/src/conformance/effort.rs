@@ -21,6 +21,11 @@ impl Effort {
         }
     }
 
+    /// Quick, or full where `UVIA_LONG=1`: for a bench that differs from another one in little.
+    pub fn sample() -> Self {
+        if std::env::var_os("UVIA_LONG").is_some_and(|value| value == "1") { Self::Full } else { Self::Quick }
+    }
+
     /// The count for each.
     pub fn of(self, full: usize, quick: usize, guest: usize) -> usize {
         match self {

@@ -11,6 +11,14 @@ const UDP_PAIR: &str = "\
 With --pair, A and B are PCI addresses or interface names. The kernel's interfaces are moved into two network
 namespaces of their own for the test (as root), and given back at its end.";
 
+const RAW_COPY: &str = "\
+Examples:
+  As fast as frames go, and as fast as they go when the receiver keeps what they carry:
+    uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486
+    uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486 --copy
+  RDMA writes, which have to do with each byte what the latter does:
+    uvia-perf bw --pair 0000:01:00.0 0000:02:00.0 --op write --size 1M";
+
 const EXAMPLES: &str = "\
 Examples:
   Latency of 64-byte messages, both ends in one process on two NICs:
@@ -18,11 +26,16 @@ Examples:
   RDMA write bandwidth over all sizes between two hosts:
     uvia-perf bw --listen --nic 0000:01:00.0 --name b
     uvia-perf bw --to b --nic 0000:01:00.0 --op write --sizes all
+  RDMA reads, 16 connections in turn, at the highest level of reliability:
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --op read --vis 16 --level reception
+  What it costs to sleep on the adapter's interrupt in place of polling:
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --wait interrupt
   The same at the level of Ethernet frames, and of the kernel's UDP:
     uvia-perf raw lat --pair 0000:01:00.0 0000:02:00.0
+    uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486 --copy
     uvia-perf udp lat --pair 0000:01:00.0 0000:02:00.0     (NICs on their kernel drivers)
 
-Every latency is half of a round trip. MB are 10^6 bytes. A listening end does whatever test its client asks for.
+Every latency is half of a round trip, but that of a read, which is all of it, from the post to the completion. MB are 10^6 bytes. A listening end does whatever test its client asks for.
 
 Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
 
@@ -55,7 +68,8 @@ pub enum RawTest {
     /// Latency of frames; --size is the payload after the 14 bytes of header, padded to 46
     Lat(RawArgs),
     /// Bandwidth of frames, in bursts of --window, with the loss reported
-    Bw(RawArgs),
+    #[command(after_help = RAW_COPY)]
+    Bw(RawBwArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -75,6 +89,37 @@ pub enum Op {
     Send,
     /// An RDMA write into the peer's memory, which the peer watches
     Write,
+    /// An RDMA read of the peer's memory, in which the peer's program has no part but to drive its NIC
+    Read,
+}
+
+/// What a connection promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// At most once: what is lost is lost
+    Unreliable,
+    /// Exactly once and in order
+    Delivery,
+    /// The same, and what has completed is in the peer's memory
+    Reception,
+}
+
+/// Where completions are reaped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Cq {
+    /// From one completion queue for both work queues of a connection
+    On,
+    /// From the work queues themselves
+    Off,
+}
+
+/// How completions are waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Wait {
+    /// By polling
+    Poll,
+    /// By a completion queue's wait: polls for a moment, then sleeps on the adapter's interrupt
+    Interrupt,
 }
 
 /// How sends reach the adapter.
@@ -92,6 +137,38 @@ impl Op {
         match self {
             Op::Send => "send",
             Op::Write => "write",
+            Op::Read => "read",
+        }
+    }
+}
+
+impl Level {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Unreliable => "unreliable",
+            Level::Delivery => "delivery",
+            Level::Reception => "reception",
+        }
+    }
+}
+
+impl Cq {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Cq::On => "on",
+            Cq::Off => "off",
+        }
+    }
+}
+
+impl Wait {
+    /// As it is written.
+    pub fn name(self) -> &'static str {
+        match self {
+            Wait::Poll => "poll",
+            Wait::Interrupt => "interrupt",
         }
     }
 }
@@ -177,6 +254,23 @@ pub struct ViArgs {
     #[arg(long, value_enum, default_value_t = Class::Dma)]
     pub class: Class,
 
+    /// What the connections promise; the bandwidth of sends that may be lost comes with how many were, a latency's test
+    /// ends with the first that is
+    #[arg(long, value_enum, default_value_t = Level::Delivery)]
+    pub level: Level,
+
+    /// Where both ends reap completions
+    #[arg(long, value_enum, default_value_t = Cq::On)]
+    pub cq: Cq,
+
+    /// How both ends wait for completions; with --pair, each end then has a thread of its own
+    #[arg(long, value_enum, default_value_t = Wait::Poll)]
+    pub wait: Wait,
+
+    /// Connections, used in turn, each with interfaces of its own; bandwidth: with a window of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub vis: u16,
+
     #[command(flatten)]
     pub load: LoadArgs,
 }
@@ -193,6 +287,16 @@ pub struct RawArgs {
 
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct RawBwArgs {
+    #[command(flatten)]
+    pub raw: RawArgs,
+
+    /// The receiver copies each frame's payload once, into memory of 1 MiB round and round, as an RDMA write is copied
+    #[arg(long)]
+    pub copy: bool,
 }
 
 #[derive(Debug, Args)]
@@ -228,6 +332,10 @@ mod tests {
             "uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --size 64 --json",
             "uvia-perf bw --listen --nic 0000:01:00.0 --name b --keep",
             "uvia-perf bw --to b --op write --sizes all",
+            "uvia-perf lat --pair a b --op read --level reception --vis 16",
+            "uvia-perf lat --pair a b --level unreliable --cq off",
+            "uvia-perf bw --listen --wait interrupt",
+            "uvia-perf raw bw --pair a b --size 1486 --copy",
             "uvia-perf raw lat --pair a b --size 64 --json",
             "uvia-perf raw bw --to 52:54:00:00:00:02 --nic x --window 16",
             "uvia-perf udp lat --listen --bind 127.0.0.1:0",
@@ -247,6 +355,9 @@ mod tests {
             "uvia-perf lat --listen --size 0x",
             "uvia-perf lat --listen --size 64 --sizes all",
             "uvia-perf lat --listen --iterations 0",
+            "uvia-perf lat --listen --vis 0",
+            "uvia-perf lat --listen --wait async",
+            "uvia-perf raw lat --listen --copy",
             "uvia-perf raw",
             "uvia-perf udp lat --listen --bind here",
         ] {

@@ -20,8 +20,8 @@ fn main() -> ExitCode {
     uvia_tools::run("uvia-perf", || match cli.command {
         Command::Lat(args) => vi::run(Test::Latency, &args),
         Command::Bw(args) => vi::run(Test::Bandwidth, &args),
-        Command::Raw(RawTest::Lat(args)) => raw::run(Test::Latency, &args),
-        Command::Raw(RawTest::Bw(args)) => raw::run(Test::Bandwidth, &args),
+        Command::Raw(RawTest::Lat(args)) => raw::run(Test::Latency, &args, false),
+        Command::Raw(RawTest::Bw(args)) => raw::run(Test::Bandwidth, &args.raw, args.copy),
         Command::Udp(UdpTest::Lat(args)) => udp::run(Test::Latency, &args),
         Command::Udp(UdpTest::Bw(args)) => udp::run(Test::Bandwidth, &args),
     })

@@ -6,9 +6,9 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use uvia_tools::{Failure, print_json, print_line};
 
-/// Half round trips in nanoseconds. Recording neither allocates nor fails: what is over a minute counts as one.
+/// Half round trips, or whole reads, in nanoseconds. Recording neither allocates nor fails: what is over a minute counts as one.
 pub struct Latency {
-    halves: Histogram<u64>,
+    times: Histogram<u64>,
     /// Messages that did not come back.
     pub lost: u64,
 }
@@ -22,14 +22,19 @@ impl Latency {
     /// # Errors
     /// No memory for the histogram.
     pub fn new() -> Result<Self, Failure> {
-        Ok(Self { halves: Histogram::new_with_bounds(1, LONGEST, 3)?, lost: 0 })
+        Ok(Self { times: Histogram::new_with_bounds(1, LONGEST, 3)?, lost: 0 })
     }
 
     /// Counts one round trip.
     #[inline]
     pub fn record_round_trip(&mut self, round_trip: Duration) {
-        let half = u64::try_from(round_trip.as_nanos() / 2).unwrap_or(LONGEST);
-        self.halves.saturating_record(half);
+        self.record(round_trip / 2);
+    }
+
+    /// Counts a time as it is.
+    #[inline]
+    pub fn record(&mut self, time: Duration) {
+        self.times.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(LONGEST));
     }
 }
 
@@ -51,12 +56,15 @@ pub struct Bandwidth {
 pub struct Subject {
     /// "lat", "bw", "raw-lat", "raw-bw", "udp-lat" or "udp-bw".
     pub test: &'static str,
-    /// "send" or "write".
+    /// "send", "write" or "read"; "copy" for frames that are copied once.
     pub op: &'static str,
     /// "dma" or "pio"; "kernel" for UDP.
     pub class: &'static str,
     /// The NIC's driver.
     pub nic: String,
+    /// How virtual interfaces are used.
+    #[serde(flatten)]
+    pub manner: Option<Manner>,
     /// Payload, bytes.
     pub size: usize,
     /// Whether losses belong to the row: those of carriers that may lose.
@@ -68,6 +76,37 @@ pub struct Subject {
     /// Whether the table's heading was printed.
     #[serde(skip)]
     pub headed: bool,
+}
+
+/// How virtual interfaces are used in a test, by the names of the options.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Manner {
+    /// What the connections promise.
+    pub level: &'static str,
+    /// Where completions are reaped.
+    pub cq: &'static str,
+    /// How they are waited for.
+    pub wait: &'static str,
+    /// Connections.
+    pub vis: u16,
+}
+
+impl Manner {
+    /// What is not usual, for the table's heading.
+    fn remarks(&self) -> String {
+        let mut remarks = String::new();
+        for (usual, option, value) in
+            [("delivery", "level", self.level), ("on", "cq", self.cq), ("poll", "wait", self.wait)]
+        {
+            if value != usual {
+                remarks += &format!("; {option} {value}");
+            }
+        }
+        if self.vis != 1 {
+            remarks += &format!("; {} connections", self.vis);
+        }
+        remarks
+    }
 }
 
 #[derive(Serialize)]
@@ -87,7 +126,7 @@ struct LatencyRow<'a> {
 }
 
 fn mean_us(result: &Latency) -> f64 {
-    result.halves.mean().round() / 1000.0
+    result.times.mean().round() / 1000.0
 }
 
 #[derive(Serialize)]
@@ -105,17 +144,17 @@ impl Subject {
     /// Prints a latency row.
     pub fn print_latency(&mut self, result: &Latency) -> Result<(), Failure> {
         let us = |nanos: u64| nanos as f64 / 1000.0;
-        let at = |quantile: f64| us(result.halves.value_at_quantile(quantile));
+        let at = |quantile: f64| us(result.times.value_at_quantile(quantile));
         let row = LatencyRow {
             subject: self,
-            iterations: result.halves.len(),
-            min_us: us(result.halves.min()),
+            iterations: result.times.len(),
+            min_us: us(result.times.min()),
             p50_us: at(0.5),
             p90_us: at(0.9),
             p99_us: at(0.99),
             p999_us: at(0.999),
             mean_us: mean_us(result),
-            max_us: us(result.halves.max()),
+            max_us: us(result.times.max()),
             lost: self.lossy.then_some(result.lost),
         };
         if self.json {
@@ -133,8 +172,9 @@ impl Subject {
             row.mean_us,
             lost_column(row.lost),
         );
+        let what = if self.op == "read" { "reads" } else { "half round trips" };
         self.print_row(
-            "half round trips, microseconds",
+            &format!("{what}, microseconds"),
             &format!(
                 "{:>10} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
                 "iterations", "min", "p50", "p90", "p99", "p99.9", "mean"
@@ -180,7 +220,8 @@ impl Subject {
         if !self.headed {
             self.headed = true;
             let lost = if self.lossy { format!(" {:>7}", "lost") } else { String::new() };
-            print_line(format_args!("# {what}"))?;
+            let remarks = self.manner.as_ref().map(Manner::remarks).unwrap_or_default();
+            print_line(format_args!("# {what}{remarks}"))?;
             print_line(format_args!(
                 "{:<7} {:<5} {:<6} {:<10} {:>8} {columns}{lost}",
                 "test", "op", "class", "nic", "size"
@@ -205,7 +246,7 @@ mod tests {
             latency.record_round_trip(Duration::from_micros(20));
         }
         latency.record_round_trip(Duration::from_secs(3600));
-        let us = latency.halves.value_at_quantile(0.5) as f64 / 1e3;
+        let us = latency.times.value_at_quantile(0.5) as f64 / 1e3;
         assert!((us - 10.0).abs() < 0.05, "{us}");
         // Ten of 10 us, and one that counts as a minute.
         assert!((mean_us(&latency) / (60e6 / 11.0) - 1.0).abs() < 0.01, "{}", mean_us(&latency));
@@ -214,11 +255,17 @@ mod tests {
             op: "send",
             class: "dma",
             nic: "e1000".to_owned(),
+            manner: None,
             size: 64,
             lossy: false,
             json: true,
             headed: false,
         };
+        let manner = Manner { level: "delivery", cq: "off", wait: "poll", vis: 3 };
+        assert_eq!(manner.remarks(), "; cq off; 3 connections");
+        let over_vi = Subject { manner: Some(manner), ..subject.clone() };
+        let value = serde_json::to_value(&over_vi).unwrap();
+        assert_eq!((value["level"].as_str(), value["vis"].as_u64()), (Some("delivery"), Some(3)));
         let row = LatencyRow {
             subject: &subject,
             iterations: 11,

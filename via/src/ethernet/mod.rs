@@ -33,6 +33,8 @@ const BURST: usize = 64;
 const LOSSLESS_TIMEOUT: u64 = 500_000_000;
 /// How long closing waits for peers to have heard of it.
 const FAREWELL: Duration = Duration::from_millis(20);
+/// How often the adapter is looked after; far below the silence after which a peer is taken for dead.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The engine, the adapter that it speaks through, and the clock.
 pub(crate) struct Ethernet {
@@ -44,6 +46,8 @@ pub(crate) struct Ethernet {
     clock: Clock,
     /// Interfaces that were destroyed while the adapter still refers to their memory.
     doomed: Vec<ViId>,
+    /// When the adapter is looked after next.
+    look_at: Time,
 }
 
 impl Ethernet {
@@ -101,7 +105,7 @@ impl Ethernet {
             bell: adapter.interrupt().map(Bell::new).transpose()?,
             armed: false,
         };
-        Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new() })
+        Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new(), look_at: Time(0) })
     }
 
     #[inline]
@@ -147,11 +151,25 @@ impl Ethernet {
             received = self.do_chores(sinks)?;
         }
         if self.engine.wants_poll(now) {
+            self.look_after(now);
             let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
             self.engine.poll(now, &mut out);
         }
         self.settle()?;
         Ok(received)
+    }
+
+    /// Looks now and then whether the adapter is well: one that is not leaves rings as they are, and who polls would
+    /// wait for the peer's silence. What it says is told by what comes next.
+    #[cold]
+    fn look_after(&mut self, now: Time) {
+        if now < self.look_at {
+            return;
+        }
+        self.look_at = Time(now.0 + nanos(LOOK));
+        if let Err(e) = self.adapter.look_after() {
+            self.port.fails(e.into());
+        }
     }
 
     /// What comes up seldom; answers how many frames were received by it.
@@ -597,6 +615,8 @@ impl Provider for Ethernet {
     }
 
     fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)> {
+        // Without a connection there may be no timer by which this would be done.
+        self.look_after(self.now());
         let request = self.engine.next_request(listener)?;
         Some((request.id, peer(request.remote, request.attributes, request.private_data)))
     }

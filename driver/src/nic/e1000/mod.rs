@@ -56,6 +56,8 @@ struct E1000 {
     /// When the receiver was switched on (RCTL), and whether it has taken a frame since.
     listening: Instant,
     heard: bool,
+    /// Frames received and sent when the chip was last looked after.
+    seen: u64,
     // Last: the device goes when nothing of it is in use, and its handle closes behind the rings' memory.
     device: Arc<dyn PciDevice>,
 }
@@ -95,6 +97,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
         event,
         listening: Instant::now(),
         heard: false,
+        seen: 0,
         device,
     };
     nic.start()?;
@@ -199,6 +202,14 @@ impl Nic for E1000 {
         }
         self.heard |= frames > 0;
         Ok(frames)
+    }
+
+    fn look_after(&mut self) -> Result<()> {
+        let frames = self.statistics.rx_frames.wrapping_add(self.statistics.tx_frames);
+        match std::mem::replace(&mut self.seen, frames) == frames {
+            true => self.link().map(drop),
+            false => self.health.check(),
+        }
     }
 
     fn statistics(&mut self) -> NicStatistics {

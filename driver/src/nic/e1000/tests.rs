@@ -13,7 +13,7 @@ type Device = Arc<Modelled<Chip>>;
 
 fn bring_up(tx_ring: usize, rx_ring: usize) -> (Device, Box<dyn Nic>, Payload) {
     let device = Modelled::new(Chip::new());
-    let config = NicConfig { tx_ring, rx_ring, interrupts: true };
+    let config = NicConfig { tx_ring, rx_ring, ..NicConfig::default() };
     let nic = crate::nic::open(device.clone(), &config).unwrap();
     let payload = Payload::new(device.domain().clone());
     (device, nic, payload)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::queue::{Access, SplitQueue};
+use super::queue::{Access, Virtqueue};
 use crate::dma::{DmaDomain, DmaMemory, Rights};
 use crate::{DeviceFault, Error, Result};
 
@@ -24,8 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const COMMAND: usize = 0;
 const ANSWER: usize = 8;
 
-pub(super) struct ControlQueue {
-    pub(super) queue: SplitQueue,
+pub(super) struct ControlQueue<Q> {
+    pub(super) queue: Q,
     memory: DmaMemory,
 }
 
@@ -36,10 +36,10 @@ pub(super) enum Answer {
     Refused,
 }
 
-impl ControlQueue {
+impl<Q: Virtqueue> ControlQueue<Q> {
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
         Ok(Self {
-            queue: SplitQueue::new(domain, index, size)?,
+            queue: Q::new(domain, index, size)?,
             memory: DmaMemory::allocate(domain.clone(), 16, Rights::READ | Rights::WRITE)?,
         })
     }

@@ -24,6 +24,8 @@ bitflags! {
         const VERSION_1 = 1 << 32;
         /// The device's accesses are translated by the platform's IOMMU.
         const ACCESS_PLATFORM = 1 << 33;
+        /// Queues are packed.
+        const RING_PACKED = 1 << 34;
         /// The device needs the barriers of the platform's real devices.
         const ORDER_PLATFORM = 1 << 36;
         const _ = !0;
@@ -46,12 +48,12 @@ const WANTED: Features = Features::NET_F_MTU
     .union(Features::ACCESS_PLATFORM)
     .union(Features::ORDER_PLATFORM);
 
-/// What to accept of what is offered.
+/// What to accept of what is offered; packed queues only where they are wanted.
 ///
 /// # Errors
 /// A device without VERSION_1, or without ACCESS_PLATFORM: its accesses would bypass the IOMMU, and our I/O
 /// virtual addresses would mean other memory to it (QEMU: iommu_platform=on).
-pub(super) fn negotiate(offered: Features) -> Result<Features, DeviceFault> {
+pub(super) fn negotiate(offered: Features, packed: bool) -> Result<Features, DeviceFault> {
     for (needed, what) in [
         (Features::VERSION_1, "VERSION_1 (a legacy device; QEMU: disable-legacy=on)"),
         (Features::ACCESS_PLATFORM, "ACCESS_PLATFORM (it would bypass the IOMMU; QEMU: iommu_platform=on)"),
@@ -60,7 +62,8 @@ pub(super) fn negotiate(offered: Features) -> Result<Features, DeviceFault> {
             return Err(DeviceFault::Layout(format!("the device does not offer {what}")));
         }
     }
-    let mut taken = offered & WANTED;
+    let layout = if packed { Features::RING_PACKED } else { Features::empty() };
+    let mut taken = offered & (WANTED | layout);
     // CTRL_RX says nothing without the queue that it is for (5.1.3.1).
     if !taken.contains(Features::NET_F_CTRL_VQ | Features::NET_F_CTRL_RX) {
         taken -= Features::NET_F_CTRL_VQ | Features::NET_F_CTRL_RX;

@@ -1,4 +1,4 @@
-//! virtio-net as a PCI device: VIRTIO 1.x, split queues.
+//! virtio-net as a PCI device: VIRTIO 1.x, split queues, or packed ones where they are asked for and offered.
 //!
 //! One queue a direction, and the control queue where there is one. The data path touches memory only, but for
 //! the notification that the device asks for when it was idle. Interrupts are by one MSI-X vector for received
@@ -24,6 +24,7 @@ use std::sync::Arc;
 use capability::Structures;
 use control::{Answer, ControlQueue};
 use features::Features;
+use queue::{PackedQueue, SplitQueue, Virtqueue};
 use rx::RxQueue;
 use transport::Vector;
 use tx::TxQueue;
@@ -62,17 +63,19 @@ const LEAST_MTU: u16 = 68;
 const MAX_SEGMENTS: usize = 16;
 
 /// An opened virtio network device.
-struct VirtioNet {
+struct VirtioNet<Q: Virtqueue> {
     properties: NicProperties,
     structures: Structures,
     features: Features,
-    rx: RxQueue,
-    tx: TxQueue,
-    control: Option<ControlQueue>,
+    rx: RxQueue<Q>,
+    tx: TxQueue<Q>,
+    control: Option<ControlQueue<Q>>,
     statistics: NicStatistics,
     health: Health,
     /// Tokens of frames that a reset dropped, until they are reclaimed.
     dropped: Vec<u64>,
+    /// Frames received and sent when the device was last looked after.
+    seen: u64,
     interrupt: Option<(InterruptKind, Event)>,
     // Last: the device goes when nothing of it is in use, and its handle closes behind the queues' memory.
     device: Arc<dyn PciDevice>,
@@ -84,16 +87,35 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
     let structures = capability::find(&device)?;
     let faulty = |fault| health.error(fault);
     transport::reset(&structures.common).map_err(faulty)?;
-    let features = transport::agree(&structures.common, features::negotiate).map_err(faulty)?;
+    let negotiate = |offered| features::negotiate(offered, config.packed_rings);
+    let features = transport::agree(&structures.common, negotiate).map_err(faulty)?;
+    // What follows is compiled for each layout.
+    match features.contains(Features::RING_PACKED) {
+        true => build::<PackedQueue>(device, config, health, structures, features),
+        false => build::<SplitQueue>(device, config, health, structures, features),
+    }
+}
+
+/// From agreed features to a device that sends and receives.
+fn build<Q: Virtqueue + 'static>(
+    device: Arc<dyn PciDevice>,
+    config: &NicConfig,
+    health: Health,
+    structures: Structures,
+    features: Features,
+) -> Result<Box<dyn Nic>> {
+    let faulty = |fault| health.error(fault);
     let (mac, mtu) = identity(&structures, features).map_err(faulty)?;
     let max_frame = mtu + ETHERNET_HEADER;
 
-    let size = |index, wanted| transport::queue_size(&structures.common, index, wanted).map_err(faulty);
-    let rx = RxQueue::new(device.domain(), RECEIVEQ, size(RECEIVEQ, config.rx_ring)?, max_frame)?;
+    let size =
+        |index, wanted| transport::queue_size(&structures.common, index, wanted, Q::PACKED).map_err(faulty);
+    let rx = RxQueue::<Q>::new(device.domain(), RECEIVEQ, size(RECEIVEQ, config.rx_ring)?, max_frame)?;
     // Two descriptors a frame of one segment: header and segment.
-    let tx = TxQueue::new(device.domain(), TRANSMITQ, size(TRANSMITQ, config.tx_ring.saturating_mul(2))?)?;
+    let tx =
+        TxQueue::<Q>::new(device.domain(), TRANSMITQ, size(TRANSMITQ, config.tx_ring.saturating_mul(2))?)?;
     let control = if features.contains(Features::NET_F_CTRL_RX) {
-        Some(ControlQueue::new(device.domain(), CONTROLQ, size(CONTROLQ, CONTROL_SIZE)?)?)
+        Some(ControlQueue::<Q>::new(device.domain(), CONTROLQ, size(CONTROLQ, CONTROL_SIZE)?)?)
     } else {
         None
     };
@@ -108,7 +130,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
 
     let properties = NicProperties {
         device: device.name().to_owned(),
-        driver: "virtio",
+        driver: if Q::PACKED { "virtio-packed" } else { "virtio" },
         mac,
         mtu,
         max_frame,
@@ -127,6 +149,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
         control,
         statistics: NicStatistics::default(),
         health,
+        seen: 0,
         interrupt,
         device,
     };
@@ -188,7 +211,7 @@ fn random_address() -> MacAddress {
     MacAddress([a & 0xfc | 0x02, b, c, d, e, f])
 }
 
-impl VirtioNet {
+impl<Q: Virtqueue> VirtioNet<Q> {
     /// From a device with agreed features to one that sends and receives.
     fn start(&mut self) -> Result<()> {
         if let Some((kind, event)) = &self.interrupt {
@@ -262,7 +285,7 @@ impl VirtioNet {
     }
 }
 
-impl Nic for VirtioNet {
+impl<Q: Virtqueue> Nic for VirtioNet<Q> {
     fn properties(&self) -> &NicProperties {
         &self.properties
     }
@@ -320,6 +343,14 @@ impl Nic for VirtioNet {
         Ok(frames)
     }
 
+    fn look_after(&mut self) -> Result<()> {
+        let frames = self.statistics.rx_frames.wrapping_add(self.statistics.tx_frames);
+        match std::mem::replace(&mut self.seen, frames) == frames {
+            true => self.check_status(),
+            false => self.health.check(),
+        }
+    }
+
     /// All counted here: virtio devices count nothing themselves.
     fn statistics(&mut self) -> NicStatistics {
         self.statistics
@@ -365,7 +396,7 @@ impl Nic for VirtioNet {
         self.tx.abandon(&mut self.dropped);
         let features = self.features;
         let agreed = transport::agree(&self.structures.common, |offered| {
-            let again = features::negotiate(offered)?;
+            let again = features::negotiate(offered, Q::PACKED)?;
             if again == features {
                 Ok(again)
             } else {
@@ -379,7 +410,7 @@ impl Nic for VirtioNet {
     }
 }
 
-impl Drop for VirtioNet {
+impl<Q: Virtqueue> Drop for VirtioNet<Q> {
     /// Before any field goes: no memory of the queues is given up that the device could still touch.
     fn drop(&mut self) {
         if let Err(e) = self.quiesce() {

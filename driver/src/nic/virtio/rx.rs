@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::header::HEADER;
-use super::queue::{Access, SplitQueue, Used};
+use super::queue::{Access, Used, Virtqueue};
 use crate::dma::{DmaDomain, DmaMemory, Rights};
 use crate::nic::{NicStatistics, RxFrame};
 use crate::{DeviceFault, Result};
@@ -14,21 +14,21 @@ const TAG: usize = 4;
 /// Buffers shown to the device at a time while many are taken: a store, and mostly no notification.
 const BATCH: usize = 32;
 
-/// Buffers of one descriptor each, descriptor `n` always with buffer `n`.
-pub(super) struct RxQueue {
-    pub(super) queue: SplitQueue,
+/// Buffers of one descriptor each, the chain with head `n` always with buffer `n`.
+pub(super) struct RxQueue<Q> {
+    pub(super) queue: Q,
     buffers: DmaMemory,
     buffer: usize,
     /// An interrupt is wanted at the next frame.
     armed: bool,
 }
 
-impl RxQueue {
+impl<Q: Virtqueue> RxQueue<Q> {
     /// For frames of at most `max_frame` bytes.
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16, max_frame: usize) -> Result<Self> {
         let buffer = (HEADER + max_frame + TAG).next_multiple_of(64).max(2048);
         Ok(Self {
-            queue: SplitQueue::new(domain, index, size)?,
+            queue: Q::new(domain, index, size)?,
             buffers: DmaMemory::allocate(domain.clone(), usize::from(size) * buffer, Rights::WRITE)?,
             buffer,
             armed: false,
@@ -67,7 +67,7 @@ impl RxQueue {
             while taken < budget {
                 let Some(used) = self.queue.take()? else { break };
                 frames += usize::from(self.pass_on(used, statistics, sink)?);
-                self.queue.requeue(used.head, 1);
+                self.queue.requeue(used.head);
                 taken += 1;
                 if taken % BATCH == 0 {
                     self.give_back(statistics);

@@ -31,7 +31,7 @@ fn least() -> Features {
 
 fn bring_up_with(device: Device, tx_ring: usize, rx_ring: usize) -> (Function, Box<dyn Nic>, Payload) {
     let function = Modelled::new(device);
-    let config = NicConfig { tx_ring, rx_ring, interrupts: true };
+    let config = NicConfig { tx_ring, rx_ring, ..NicConfig::default() };
     let nic = crate::nic::open(function.clone(), &config).unwrap();
     let payload = Payload::new(function.domain().clone());
     (function, nic, payload)
@@ -293,6 +293,22 @@ fn an_impossible_length_is_a_fault_until_reset() {
         deliver(&function, &[9; 60]);
         assert!(received(&mut *nic, 1) == [vec![9; 60]]);
     }
+}
+
+#[test]
+fn a_device_that_asks_for_a_reset_is_found_out_by_a_look_and_only_when_nothing_comes() {
+    let (function, mut nic, _) = bring_up(8, 8);
+    nic.look_after().unwrap();
+    deliver(&function, &[1; 60]);
+    assert_eq!(received(&mut *nic, 8).len(), 1);
+    function.with(|device, _| device.status |= Status::DEVICE_NEEDS_RESET.bits());
+    // Something came since the last look, so that no register is read for this one.
+    nic.look_after().unwrap();
+    assert!(received(&mut *nic, 8).is_empty());
+    assert!(matches!(fault(nic.look_after()), DeviceFault::NeedsReset { .. }));
+    assert!(nic.reclaim(&mut |_| ()).is_err());
+    nic.reset().unwrap();
+    nic.look_after().unwrap();
 }
 
 #[test]

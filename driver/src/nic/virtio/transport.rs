@@ -6,7 +6,7 @@ use bitflags::bitflags;
 
 use super::capability::Structures;
 use super::features::Features;
-use super::queue::SplitQueue;
+use super::queue::Virtqueue;
 use crate::DeviceFault;
 use crate::mmio::Registers;
 
@@ -26,6 +26,9 @@ const QUEUE_NOTIFY_OFF: usize = 0x1e;
 const QUEUE_DESC: usize = 0x20;
 const QUEUE_DRIVER: usize = 0x28;
 const QUEUE_DEVICE: usize = 0x30;
+
+/// Slots of a packed queue are numbered by 15 bits (2.8.10.1).
+const LARGEST_PACKED: u16 = 1 << 15;
 
 /// VIRTIO_MSI_NO_VECTOR.
 const NO_VECTOR: u16 = 0xffff;
@@ -140,8 +143,14 @@ pub(super) fn go(common: &Registers) -> Result<(), DeviceFault> {
     check(common)
 }
 
-/// The queue's size: the most that the device allows, no more than wanted, a power of two (2.7).
-pub(super) fn queue_size(common: &Registers, index: u16, wanted: usize) -> Result<u16, DeviceFault> {
+/// The queue's size: the most that the device allows, no more than wanted; a power of two (2.7) where the queue is not
+/// `packed`, or the device allows it.
+pub(super) fn queue_size(
+    common: &Registers,
+    index: u16,
+    wanted: usize,
+    packed: bool,
+) -> Result<u16, DeviceFault> {
     let queues = common.read16(NUM_QUEUES);
     if index >= queues {
         return Err(DeviceFault::BadValue {
@@ -152,12 +161,13 @@ pub(super) fn queue_size(common: &Registers, index: u16, wanted: usize) -> Resul
     }
     common.write16(QUEUE_SELECT, index);
     let most = common.read16(QUEUE_SIZE);
-    if most < 4 || !most.is_power_of_two() {
-        return Err(DeviceFault::BadValue {
-            what: "a queue size of",
-            value: most.into(),
-            bound: "must be a power of two, and 4 at least for frames of two parts",
-        });
+    let right = if packed { most <= LARGEST_PACKED } else { most.is_power_of_two() };
+    if most < 4 || !right {
+        let bound = match packed {
+            true => "must be 32768 at most, and 4 at least for frames of two parts",
+            false => "must be a power of two, and 4 at least for frames of two parts",
+        };
+        return Err(DeviceFault::BadValue { what: "a queue size of", value: most.into(), bound });
     }
     Ok((wanted.clamp(4, 4096).next_power_of_two() as u16).min(most))
 }
@@ -165,7 +175,7 @@ pub(super) fn queue_size(common: &Registers, index: u16, wanted: usize) -> Resul
 /// Step 7, one queue: tells the device where it lies, and enables it.
 pub(super) fn enable_queue(
     structures: &Structures,
-    queue: &SplitQueue,
+    queue: &impl Virtqueue,
     vector: Vector,
 ) -> Result<Registers, DeviceFault> {
     let common = &structures.common;

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use super::header::HEADER;
-use super::queue::{Access, SplitQueue};
+use super::queue::{Access, Virtqueue};
 use crate::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use crate::nic::frame::FrameSize;
 use crate::nic::{NicStatistics, TxFrame};
 use crate::{DeviceFault, Result};
 
 /// A chain a frame: the header, then the caller's segments.
-pub(super) struct TxQueue {
-    pub(super) queue: SplitQueue,
+pub(super) struct TxQueue<Q> {
+    pub(super) queue: Q,
     /// Twelve zero bytes: the header of every frame, since all are alike.
     _zeros: DmaMemory,
     header: DmaSegment,
@@ -26,11 +26,11 @@ struct Slot {
     parts: u16,
 }
 
-impl TxQueue {
+impl<Q: Virtqueue> TxQueue<Q> {
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
         let zeros = DmaMemory::allocate(domain.clone(), HEADER, Rights::READ)?;
         Ok(Self {
-            queue: SplitQueue::new(domain, index, size)?,
+            queue: Q::new(domain, index, size)?,
             header: zeros.segment(0..HEADER)?,
             _zeros: zeros,
             slots: vec![Slot::default(); size.into()].into(),

@@ -56,6 +56,9 @@ lies! {
     Removed = "removed",
     /// A reset that does nothing. Event: a reset, of the chip or of the function.
     NoReset = "no-reset",
+    /// The device does no more, says so in its status, and tells by the interrupt of its configuration; virtio only.
+    /// Event: a turn at its queues.
+    NeedsReset = "needs-reset",
 }
 
 /// When each lie is told, and how often it could have been.

@@ -263,6 +263,13 @@ impl VirtioNet {
         }
     }
 
+    /// Does no more until it is reset, and says so (2.1.2).
+    fn give_up(&mut self, context: &mut Context<'_>) -> Work {
+        self.status |= NEEDS_RESET;
+        self.signal(context, self.config_vector, ISR_CONFIG);
+        Work::default()
+    }
+
     /// Works on all queues; answers how much there was to do, and when the next late completion is due.
     fn work_queues(&mut self, context: &mut Context<'_>, budget: usize) -> Result<Work, RingFault> {
         let mut work = Work::default();
@@ -373,15 +380,11 @@ impl Model for VirtioNet {
             let lost = std::iter::from_fn(|| context.port.receive()).take(budget).count();
             return Work { done: lost, deadline: None };
         }
-        match self.work_queues(context, budget) {
-            Ok(work) => work,
-            Err(_) => {
-                // The driver broke the rules, or its memory went (2.1.2).
-                self.status |= NEEDS_RESET;
-                self.signal(context, self.config_vector, ISR_CONFIG);
-                Work::default()
-            }
+        if context.lies.tells(Lie::NeedsReset) {
+            return self.give_up(context);
         }
+        // An error: the driver broke the rules, or its memory went.
+        self.work_queues(context, budget).unwrap_or_else(|_| self.give_up(context))
     }
 }
 

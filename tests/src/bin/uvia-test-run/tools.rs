@@ -52,6 +52,7 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str) {
     };
     case("uvia-perf measures latency, for sends, writes and raw frames", &|| latencies(guest));
     case("uvia-perf measures bandwidth, for sends, writes and raw frames", &|| bandwidths(guest));
+    case("uvia-perf reads, waits by interrupt, and uses connections in other manners", &|| manners(guest));
     case("uvia-info tells of both NICs", &|| {
         for nic in ["$UVIA_NIC_A", "$UVIA_NIC_B"] {
             let info = objects(guest, &format!("uvia-info --nic \"{nic}\" --json"))?;
@@ -127,6 +128,7 @@ fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
     let mut figures = Vec::new();
     for what in [
         "raw bw --size 1500",
+        "raw bw --size 1500 --copy",
         "bw --op send --size 64K --iterations 200",
         "bw --op write --size 1M --iterations 16",
     ] {
@@ -136,5 +138,30 @@ fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
         }
     }
     println!("   {}", figures.join(", "));
+    Ok(Verdict::Passed)
+}
+
+/// One short run of each.
+fn manners(guest: &Guest) -> Result<Verdict, Failure> {
+    let pair = "--pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --json --iterations 200";
+    let mut figures = Vec::new();
+    for (what, field, value) in [
+        ("lat --op read --level reception", "level", Value::from("reception")),
+        ("lat --wait interrupt", "wait", "interrupt".into()),
+        ("lat --cq off --vis 4", "vis", 4.into()),
+        ("lat --level unreliable", "level", "unreliable".into()),
+        ("bw --op read --size 64K", "op", "read".into()),
+        ("bw --wait interrupt --size 4K", "wait", "interrupt".into()),
+    ] {
+        for object in objects(guest, &format!("uvia-perf {what} {pair}"))? {
+            let figure =
+                object["p50_us"].as_f64().or(object["mb_per_s"].as_f64()).filter(|figure| *figure > 0.0);
+            if object[field] != value || object["iterations"] != 200 {
+                return Err(format!("`{what}` printed {object}").into());
+            }
+            figures.push(format!("{what}: {:.2}", figure.ok_or(format!("no figure in {object}"))?));
+        }
+    }
+    println!("   p50 in us, or MB/s: {}", figures.join(", "));
     Ok(Verdict::Passed)
 }

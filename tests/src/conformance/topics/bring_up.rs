@@ -36,7 +36,7 @@ pub fn comes_up(bench: &dyn Bench) {
 pub fn takes_rings_of_any_size(bench: &dyn Bench) {
     let sizes: &[usize] = &[0, 1, 2, 3, 7, 9, 100, 255, 1000, 4096, usize::MAX];
     for size in &sizes[..bench.effort().of(sizes.len(), sizes.len(), 5)] {
-        let config = NicConfig { tx_ring: *size, rx_ring: *size, interrupts: false };
+        let config = NicConfig { tx_ring: *size, rx_ring: *size, interrupts: false, ..NicConfig::default() };
         let mut pair = Pair::ready(bench, &config);
         for end in [&pair.a, &pair.b] {
             let p = end.nic.properties();

@@ -12,7 +12,8 @@ use super::super::{Bench, Pair};
 pub fn with_frames_in_flight(bench: &dyn Bench) {
     let rounds = bench.effort().of(100, 20, 4);
     for round in 0..rounds {
-        let config = NicConfig { tx_ring: 64, rx_ring: 32, interrupts: round % 2 == 0 };
+        let config =
+            NicConfig { tx_ring: 64, rx_ring: 32, interrupts: round % 2 == 0, ..NicConfig::default() };
         let mut pair = Pair::open(bench, &config);
         pair.both_ways(|from, to| {
             for n in 0..round % 60 {

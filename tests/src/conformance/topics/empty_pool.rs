@@ -36,7 +36,7 @@ pub fn what_there_are_buffers_for_waits(bench: &dyn Bench) {
 /// sender whose wire holds it up; and afterwards all is well.
 pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
     let flood = bench.effort().of(20_000, 4000, 2000);
-    let config = NicConfig { tx_ring: 64, rx_ring: 16, interrupts: false };
+    let config = NicConfig { tx_ring: 64, rx_ring: 16, interrupts: false, ..NicConfig::default() };
     let mut pair = Pair::ready(bench, &config);
     for backwards in [false, true] {
         let (from, to) = if backwards { (&mut pair.b, &mut pair.a) } else { (&mut pair.a, &mut pair.b) };

@@ -10,7 +10,7 @@ use super::super::{Bench, PATIENCE, Pair};
 /// A sender that is faster than its small ring: it is told so, and nothing is lost or overtakes.
 pub fn says_so_and_loses_nothing(bench: &dyn Bench) {
     let wanted = bench.effort().of(10_000, 2000, 3000);
-    let config = NicConfig { tx_ring: 16, rx_ring: 16, interrupts: false };
+    let config = NicConfig { tx_ring: 16, rx_ring: 16, interrupts: false, ..NicConfig::default() };
     Pair::ready(bench, &config).both_ways(|from, to| {
         let slots = from.nic.properties().tx_slots;
         let (mut sent, mut full) = (Vec::new(), 0);
@@ -43,7 +43,7 @@ pub fn says_so_and_loses_nothing(bench: &dyn Bench) {
 /// comes back once, and as much fits as was promised.
 pub fn every_token_comes_back_once(bench: &dyn Bench) {
     let rounds = bench.effort().of(200, 40, 20);
-    let config = NicConfig { tx_ring: 24, rx_ring: 256, interrupts: false };
+    let config = NicConfig { tx_ring: 24, rx_ring: 256, interrupts: false, ..NicConfig::default() };
     Pair::ready(bench, &config).both_ways(|from, to| {
         let slots = from.nic.properties().tx_slots;
         for round in 0..rounds {

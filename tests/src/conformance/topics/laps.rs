@@ -20,7 +20,7 @@ pub fn many_laps_of_odd_rings(bench: &dyn Bench) {
 }
 
 fn laps(bench: &dyn Bench, ring: usize, laps: usize) {
-    let config = NicConfig { tx_ring: ring, rx_ring: ring, interrupts: false };
+    let config = NicConfig { tx_ring: ring, rx_ring: ring, interrupts: false, ..NicConfig::default() };
     Pair::ready(bench, &config).both_ways(|from, to| {
         let p = from.nic.properties().clone();
         let (slots, room) = (p.tx_slots, to.nic.properties().rx_slots);

@@ -40,6 +40,19 @@ pub trait Link {
     /// for something, and up to [`BURST`] packets. What is not of a test is dropped.
     fn receive(&mut self, patience: Duration, sink: &mut dyn FnMut(Packet)) -> Result<(), Failure>;
 
+    /// Whether what data packets carry is copied from now on, and not only counted.
+    ///
+    /// # Errors
+    /// This carrier has always copied it already.
+    fn keep(&mut self, on: bool) -> Result<(), Failure> {
+        match on {
+            true => {
+                Err(Failure::failed("what this carrier brings was copied already: --copy is for raw frames"))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Makes the sender of what was received last the peer (`true`), or has no peer from now on.
     fn settle(&mut self, on: bool);
 }

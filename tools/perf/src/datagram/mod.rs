@@ -12,9 +12,7 @@ mod wire;
 pub use client::run_client;
 pub use link::{BURST, Link, Packet};
 pub use server::{Stop, serve};
-#[cfg(test)]
-pub use wire::Kind;
-pub use wire::{Body, HEAD, Head, LEAST_CONTROL};
+pub use wire::{Body, HEAD, Head, Kind, LEAST_CONTROL};
 
 use crate::load::{Load, Test};
 use crate::report::{Bandwidth, Latency, Subject};

@@ -56,6 +56,7 @@ pub fn serve<L: Link>(link: &mut L, patience: Duration, stop: &Stop) -> Result<(
                     if session != Some(head.session) {
                         session = Some(head.session);
                         tally = Tally::default();
+                        link.keep(packet.body.0[1] != 0)?;
                     }
                     // A size over what we can carry is refused by the client, who reads the answer.
                     let most = link.max_payload();

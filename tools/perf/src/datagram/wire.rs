@@ -21,7 +21,7 @@ pub enum Kind {
     Pong,
     /// To be counted.
     Data,
-    /// Begins a test: the body has the payload's size.
+    /// Begins a test: the body has the payload's size, and whether what comes is to be kept.
     Hello,
     /// The server is ready: the body has the largest payload it can take.
     HelloAck,

@@ -6,7 +6,7 @@ use uvia_driver::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use uvia_driver::nic::{MacAddress, Nic, RxFrame, TxFrame};
 use uvia_tools::Failure;
 
-use crate::datagram::{BURST, Body, HEAD, Head, LEAST_CONTROL, Link, Packet};
+use crate::datagram::{BURST, Body, HEAD, Head, Kind, LEAST_CONTROL, Link, Packet};
 use crate::spin::Spin;
 
 /// The EtherType of these tests: local experimental, the second one.
@@ -17,6 +17,8 @@ const HEADER: usize = 14;
 const SHORTEST: usize = 60;
 /// Transmit buffers. More than any burst needs to keep a ring busy.
 const SLOTS: usize = 64;
+/// Memory for what is kept, used round and round.
+const KEPT: usize = 1 << 20;
 /// How long a NIC may take to send one frame.
 const SENDING: Duration = Duration::from_secs(2);
 
@@ -31,7 +33,28 @@ pub struct RawLink {
     own: MacAddress,
     peer: Option<MacAddress>,
     last_source: MacAddress,
+    kept: Option<Kept>,
     spin: Spin,
+}
+
+/// Where payloads are copied to, as those of RDMA writes are: by the driver, once, one behind the other.
+struct Kept {
+    bytes: Box<[u8]>,
+    next: usize,
+}
+
+impl Kept {
+    /// Copies what is behind the Ethernet header.
+    #[inline]
+    fn keep(&mut self, frame: &RxFrame<'_>) {
+        let len = frame.len().saturating_sub(HEADER);
+        if self.next + len > self.bytes.len() {
+            self.next = 0;
+        }
+        if frame.read(HEADER, &mut self.bytes[self.next..self.next + len]) {
+            self.next += len;
+        }
+    }
 }
 
 impl RawLink {
@@ -56,6 +79,7 @@ impl RawLink {
             own,
             peer: None,
             last_source: MacAddress::default(),
+            kept: None,
             spin: Spin::default(),
         };
         if let Some(peer) = peer {
@@ -214,7 +238,7 @@ impl Link for RawLink {
         let mut polls = 0u32;
         loop {
             for _ in 0..POLLS {
-                let (peer, last) = (self.peer, &mut self.last_source);
+                let (peer, last, kept) = (self.peer, &mut self.last_source, &mut self.kept);
                 let mut any = false;
                 self.nic.receive(BURST, &mut |frame| {
                     if let Some((source, packet)) = parse(&frame)
@@ -222,6 +246,11 @@ impl Link for RawLink {
                     {
                         any = true;
                         *last = source;
+                        if let Some(kept) = kept
+                            && packet.head.kind == Kind::Data
+                        {
+                            kept.keep(&frame);
+                        }
                         sink(packet);
                     }
                 })?;
@@ -237,6 +266,12 @@ impl Link for RawLink {
         }
     }
 
+    fn keep(&mut self, on: bool) -> Result<(), Failure> {
+        // Written to, so that no page of it is met for the first time while the clock runs.
+        self.kept = on.then(|| Kept { bytes: vec![1; KEPT].into(), next: 0 });
+        Ok(())
+    }
+
     fn settle(&mut self, on: bool) {
         self.peer = on.then_some(self.last_source);
         if let Some(peer) = self.peer {
@@ -249,7 +284,7 @@ impl Link for RawLink {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::datagram::{Kind, Stop, run_client, run_pair, serve};
+    use crate::datagram::{Stop, run_client, run_pair, serve};
     use crate::load::{Load, LoadArgs, Test};
     use crate::report::Subject;
     use uvia_tests::{Faults, memory_pair, memory_pair_with};
@@ -270,6 +305,7 @@ mod tests {
             op: "send",
             class: "dma",
             nic: "memory".to_owned(),
+            manner: None,
             size: 0,
             lossy: true,
             json: false,
@@ -305,10 +341,36 @@ mod tests {
             std::thread::scope(|scope| {
                 let server = scope.spawn(move || serve(&mut b, Duration::from_secs(5), &Stop::new(false)));
                 let load = load("t --sizes 8,1K --iterations 300");
-                run_client(&mut a, test, &load, subject(test)).unwrap();
+                run_client(&mut a, test, &load, false, subject(test)).unwrap();
                 server.join().unwrap().unwrap();
             });
         }
+    }
+
+    #[test]
+    fn what_is_kept_is_what_came_round_and_round() {
+        let mut kept = Kept { bytes: vec![0; 100].into(), next: 0 };
+        let frame = |fill: u8, len: usize| [vec![0xee; HEADER], vec![fill; len]].concat();
+        for (fill, len) in [(1, 40), (2, 40), (3, 40), (4, 0)] {
+            kept.keep(&RxFrame::from_slice(&frame(fill, len)));
+        }
+        assert_eq!((kept.bytes[..40].to_vec(), kept.bytes[40..80].to_vec()), (vec![3; 40], vec![2; 40]));
+        assert_eq!(kept.next, 40);
+    }
+
+    #[test]
+    fn a_client_and_a_server_measure_frames_that_are_copied() {
+        let (mut a, mut b) = links(None);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || {
+                serve(&mut b, Duration::from_secs(5), &Stop::new(false)).unwrap();
+                b
+            });
+            let load = load("t --sizes 1K --iterations 3000");
+            run_client(&mut a, Test::Bandwidth, &load, true, subject(Test::Bandwidth)).unwrap();
+            let b = server.join().unwrap();
+            assert!(b.kept.is_some_and(|kept| kept.next > 0), "what came was not kept");
+        });
     }
 
     #[test]
@@ -329,7 +391,7 @@ mod tests {
     fn an_end_that_is_not_there_is_an_error() {
         let (mut a, _b) = links(None);
         let load = load("t --timeout 1");
-        let outcome = run_client(&mut a, Test::Latency, &load, subject(Test::Latency));
+        let outcome = run_client(&mut a, Test::Latency, &load, false, subject(Test::Latency));
         assert!(matches!(outcome, Err(Failure::Failed(_))), "{outcome:?}");
     }
 

@@ -8,21 +8,22 @@ use uvia_driver::nic::{MacAddress, NicConfig};
 use uvia_tools::{Failure, given_device};
 
 use crate::cli::{PairOrHost, RawArgs};
-use crate::datagram::{Stop, run_client, run_pair, serve};
+use crate::datagram::{Link as _, Stop, run_client, run_pair, serve};
 use crate::load::{Load, Test};
 use crate::report::Subject;
 
-/// Runs `uvia-perf raw`.
-pub fn run(test: Test, args: &RawArgs) -> Result<(), Failure> {
+/// Runs `uvia-perf raw`; `copies`: the receiver keeps what frames carry.
+pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
     let load = Load::from(&args.load);
     let subject = |link: &RawLink| Subject {
         test: match test {
             Test::Latency => "raw-lat",
             Test::Bandwidth => "raw-bw",
         },
-        op: "send",
+        op: if copies { "copy" } else { "send" },
         class: "dma",
         nic: link.driver().to_owned(),
+        manner: None,
         size: 0,
         lossy: true,
         json: load.json,
@@ -36,6 +37,7 @@ pub fn run(test: Test, args: &RawArgs) -> Result<(), Failure> {
             let (mac_a, mac_b) = (a.mac(), b.mac());
             a.join(mac_b);
             b.join(mac_a);
+            b.keep(copies)?;
             let subject = subject(&a);
             run_pair(&mut a, &mut b, test, &load, subject).inspect_err(|_| {
                 // What the adapters counted tells on which side frames were lost.
@@ -61,7 +63,7 @@ pub fn run(test: Test, args: &RawArgs) -> Result<(), Failure> {
             let mut link = open(given_device(args.nic.as_deref())?, Some(peer))?;
             link.wait_ready(load.timeout)?;
             let subject = subject(&link);
-            run_client(&mut link, test, &load, subject)
+            run_client(&mut link, test, &load, copies, subject)
         }
     }
 }

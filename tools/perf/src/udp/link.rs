@@ -202,7 +202,7 @@ mod tests {
         std::thread::scope(|scope| {
             let thread = scope.spawn(move || serve(&mut server, Duration::from_secs(3), &Stop::new(false)));
             let mut client = UdpLink::connect(address).unwrap();
-            run_client(&mut client, test, &load, subject(test, &load, "loopback".to_owned())).unwrap();
+            run_client(&mut client, test, &load, false, subject(test, &load, "loopback".to_owned())).unwrap();
             thread.join().unwrap().unwrap();
         });
     }

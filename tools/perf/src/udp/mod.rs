@@ -43,7 +43,7 @@ pub fn run(test: Test, args: &UdpArgs) -> Result<(), Failure> {
                 .parse()
                 .map_err(|_| Failure::usage(format!("{peer:?} is not ADDR:PORT such as 192.0.2.1:{PORT}")))?;
             let mut link = UdpLink::connect(peer)?;
-            run_client(&mut link, test, &load, subject(test, &load, route_driver(peer)))
+            run_client(&mut link, test, &load, false, subject(test, &load, route_driver(peer)))
         }
     }
 }
@@ -57,6 +57,7 @@ fn subject(test: Test, load: &Load, nic: String) -> Subject {
         op: "send",
         class: "kernel",
         nic,
+        manner: None,
         size: 0,
         lossy: true,
         json: load.json,
@@ -87,7 +88,7 @@ fn pair(test: Test, load: &Load, a: &str, b: &str) -> Result<(), Failure> {
                 // The sender goes when the other thread fails.
                 wait_ready.recv().map_err(|_| Failure::Reported)?;
                 let mut link = UdpLink::connect(SocketAddr::from((THERE, PORT)))?;
-                run_client(&mut link, test, load, subject(test, load, driver))
+                run_client(&mut link, test, load, false, subject(test, load, driver))
             })();
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
             outcome

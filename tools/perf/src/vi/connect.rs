@@ -1,12 +1,13 @@
 //! The two ends in two processes, which may be on two hosts.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use uvia::{MacAddress, MemoryRegion, NetAddress, Nic, RemoteMemory, Request};
+use uvia::{Listener, MacAddress, MemoryRegion, NetAddress, Nic, RemoteMemory, Request};
 use uvia_tools::Failure;
 
-use super::lat::{Exchange, Messages, Writes};
-use super::order::{Order, Ready};
+use super::lat::{Exchange, Messages, Reads, Writes};
+use super::order::{NOWHERE, Order, Ready};
 use super::side::Side;
 use super::{DISCRIMINATOR, Outcome, bw, lat};
 use crate::cli::Op;
@@ -14,12 +15,10 @@ use crate::load::Test;
 
 /// Runs one test against a listening end.
 pub fn ask(nic: &Nic, host: MacAddress, order: &Order, timeout: Duration) -> Result<Outcome, Failure> {
-    let side = Side::new(nic, order.class, usize::from(order.window), timeout)?;
-    let size = order.size as usize;
-    let target = side.memory(size, true)?;
-    let order = Order { target: target.remote(0)?, ..*order };
     let there = NetAddress::new(host, DISCRIMINATOR)?;
-    let connect = |side: &Side| -> Result<RemoteMemory, Failure> {
+    let size = order.size as usize;
+    let side = || Side::new(nic, &order.manner, order.window, timeout);
+    let connect = |side: &Side, order: &Order| -> Result<RemoteMemory, Failure> {
         let peer = side.vi.connect(&there, timeout, &order.to_bytes())?;
         match Ready::parse(&peer.private_data) {
             Some(Ready(memory)) => Ok(memory),
@@ -28,51 +27,191 @@ pub fn ask(nic: &Nic, host: MacAddress, order: &Order, timeout: Duration) -> Res
     };
     match (order.test, order.op) {
         (Test::Latency, Op::Send) => {
-            let mut exchange = Messages::new(side, size)?;
-            connect(exchange.side())?;
-            lat::ask(&mut exchange, &order).map(Outcome::Latency)
+            let mut exchanges = each(order, |_| {
+                let exchange = Messages::new(side()?, size)?;
+                connect(exchange.side(), order)?;
+                Ok(exchange)
+            })?;
+            lat::ask(&mut exchanges, order).map(Outcome::Latency)
         }
         (Test::Latency, Op::Write) => {
-            let remote = connect(&side)?;
-            let mut exchange = Writes::new(side, size, target, remote)?;
-            lat::ask(&mut exchange, &order).map(Outcome::Latency)
+            let mut exchanges = each(order, |_| {
+                let side = side()?;
+                let target = side.memory(size, true)?;
+                let remote = connect(&side, &Order { target: target.remote(0)?, ..*order })?;
+                Writes::new(side, size, target, remote)
+            })?;
+            lat::ask(&mut exchanges, order).map(Outcome::Latency)
+        }
+        (Test::Latency, Op::Read) => {
+            let mut reads = each(order, |_| {
+                let side = side()?;
+                let remote = connect(&side, order)?;
+                Reads::new(side, size, remote)
+            })?;
+            lat::read(&mut reads, None, order).map(Outcome::Latency)
         }
         (Test::Bandwidth, _) => {
-            let mut source = bw::Source::new(side, &order)?;
-            let remote = connect(source.side())?;
-            source.aim(&order, remote)?;
-            bw::send(&mut source, None, &order).map(Outcome::Bandwidth)
+            let mut sources = each(order, |_| {
+                let mut source = bw::Source::new(side()?, order)?;
+                let remote = connect(source.side(), order)?;
+                source.aim(order, remote)?;
+                Ok(source)
+            })?;
+            bw::send(&mut sources, &mut [], order).map(Outcome::Bandwidth)
         }
     }
 }
 
-/// Serves one client after the other, or one.
-pub fn listen(nic: &Nic, keep: bool, timeout: Duration) -> Result<(), Failure> {
-    /// How often the wait for a client is renewed; it has no end by itself.
-    const SLICE: Duration = Duration::from_secs(3600);
-    let listener = nic.listen(DISCRIMINATOR, 4)?;
-    let mut begun = false;
-    loop {
-        // A client that has begun has its next test ready.
-        let patience = if begun { timeout } else { SLICE };
-        let Some(request) = listener.wait(patience)? else {
-            if begun {
-                let failure = Failure::failed("the client left before it had done");
-                begun = false;
-                proceed(Err(failure), keep)?;
+/// Makes what each connection of a test needs.
+pub fn each<T>(order: &Order, make: impl FnMut(usize) -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
+    (0..usize::from(order.manner.vis)).map(make).collect()
+}
+
+/// How long a client is waited for at a time: whether to go on is looked at in between.
+const SLICE: Duration = Duration::from_millis(200);
+
+/// The end that answers.
+pub struct Server<'a> {
+    nic: &'a Nic,
+    listener: Listener,
+    timeout: Duration,
+    stop: AtomicBool,
+}
+
+impl<'a> Server<'a> {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// Somebody of this NIC listens already.
+    pub fn new(nic: &'a Nic, timeout: Duration) -> Result<Self, Failure> {
+        Ok(Self { nic, listener: nic.listen(DISCRIMINATOR, 4)?, timeout, stop: AtomicBool::new(false) })
+    }
+
+    /// No client is waited for any more.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Serves one client after the other, or one.
+    ///
+    /// # Errors
+    /// The client failed, and there is to be no other.
+    pub fn run(&self, keep: bool) -> Result<(), Failure> {
+        let mut begun = None;
+        loop {
+            let Some(request) = self.listener.wait(SLICE)? else {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                // A client that has begun has its next test ready.
+                if begun.is_some_and(|begun: Instant| begun.elapsed() > self.timeout) {
+                    begun = None;
+                    proceed(Err(Failure::failed("the client left before it had done")), keep)?;
+                }
+                continue;
+            };
+            let Some(order) = Order::parse(&request.peer().private_data) else {
+                eprintln!(
+                    "uvia-perf: {:?} asked for what is no test of this version",
+                    request.peer().address
+                );
+                request.reject(b"uvia-perf: unknown test or version")?;
+                continue;
+            };
+            let outcome = self.serve(request, &order);
+            begun = (outcome.is_ok() && order.more).then(Instant::now);
+            proceed(outcome, keep)?;
+            if begun.is_none() && !keep {
+                return Ok(());
             }
-            continue;
-        };
-        let Some(order) = Order::parse(&request.peer().private_data) else {
-            eprintln!("uvia-perf: {:?} asked for what is no test of this version", request.peer().address);
-            request.reject(b"uvia-perf: unknown test or version")?;
-            continue;
-        };
-        let outcome = serve(nic, request, &order, timeout);
-        begun = outcome.is_ok() && order.more;
-        proceed(outcome, keep)?;
-        if !begun && !keep {
-            return Ok(());
+        }
+    }
+
+    fn serve(&self, request: Request, order: &Order) -> Result<(), Failure> {
+        let size = order.size as usize;
+        let side = || Side::new(self.nic, &order.manner, order.window, self.timeout);
+        let mut arrivals =
+            Arrivals { server: self, host: request.peer().address.host, first: Some(request), order };
+        match (order.test, order.op) {
+            (Test::Latency, Op::Send) => {
+                let mut exchanges = each(order, |_| {
+                    let (request, _) = arrivals.next()?;
+                    let exchange = Messages::new(side()?, size)?;
+                    accept(request, exchange.side(), None)?;
+                    Ok(exchange)
+                })?;
+                lat::answer(&mut exchanges, order)
+            }
+            (Test::Latency, Op::Write) => {
+                let mut exchanges = each(order, |_| {
+                    let (request, order) = arrivals.next()?;
+                    let side = side()?;
+                    let target = side.memory(size, true)?;
+                    accept(request, &side, Some(&target))?;
+                    Writes::new(side, size, target, order.target)
+                })?;
+                lat::answer(&mut exchanges, order)
+            }
+            (Test::Latency, Op::Read) => {
+                // Nobody else keeps what is read.
+                let mut targets = Vec::new();
+                let mut sides = each(order, |_| {
+                    let (request, _) = arrivals.next()?;
+                    let side = side()?;
+                    let target = side.memory(size, true)?;
+                    accept(request, &side, Some(&target))?;
+                    targets.push(target);
+                    Ok(side)
+                })?;
+                lat::be_read(&mut sides)
+            }
+            (Test::Bandwidth, _) => {
+                let mut targets = Vec::new();
+                let mut sinks = each(order, |n| {
+                    let (request, _) = arrivals.next()?;
+                    let side = side()?;
+                    let target = side.memory(size, true)?;
+                    let sink = bw::Sink::new(side, order, n)?;
+                    accept(request, sink.side(), Some(&target))?;
+                    targets.push(target);
+                    Ok(sink)
+                })?;
+                bw::receive(&mut sinks)
+            }
+        }
+    }
+}
+
+fn accept(request: Request, side: &Side, target: Option<&MemoryRegion>) -> Result<(), Failure> {
+    let memory = target.map_or(Ok(NOWHERE), |target| target.remote(0))?;
+    request.accept(&side.vi, &Ready(memory).to_bytes()).map(drop).map_err(|(_, refused)| refused.into())
+}
+
+/// The connections of one test: the first has come, and the others follow.
+struct Arrivals<'a> {
+    server: &'a Server<'a>,
+    host: MacAddress,
+    first: Option<Request>,
+    order: &'a Order,
+}
+
+impl Arrivals<'_> {
+    /// The next connection, with what it says.
+    fn next(&mut self) -> Result<(Request, Order), Failure> {
+        if let Some(first) = self.first.take() {
+            return Ok((first, *self.order));
+        }
+        loop {
+            let Some(request) = self.server.listener.wait(self.server.timeout)? else {
+                return Err(Failure::failed("the client left before all of its connections were there"));
+            };
+            let peer = request.peer();
+            let ours = |order: &Order| Order { target: self.order.target, ..*order } == *self.order;
+            match Order::parse(&peer.private_data).filter(ours) {
+                Some(order) if peer.address.host == self.host => return Ok((request, order)),
+                _ => request.reject(b"uvia-perf: busy with another client")?,
+            }
         }
     }
 }
@@ -85,32 +224,5 @@ fn proceed(outcome: Result<(), Failure>, keep: bool) -> Result<(), Failure> {
             Ok(())
         }
         outcome => outcome,
-    }
-}
-
-fn serve(nic: &Nic, request: Request, order: &Order, timeout: Duration) -> Result<(), Failure> {
-    let side = Side::new(nic, order.class, usize::from(order.window), timeout)?;
-    let size = order.size as usize;
-    let target = side.memory(size, true)?;
-    let accept = |side: &Side, target: &MemoryRegion| -> Result<(), Failure> {
-        let ready = Ready(target.remote(0)?).to_bytes();
-        request.accept(&side.vi, &ready).map(drop).map_err(|(_, refused)| refused.into())
-    };
-    match (order.test, order.op) {
-        (Test::Latency, Op::Send) => {
-            let mut exchange = Messages::new(side, size)?;
-            accept(exchange.side(), &target)?;
-            lat::answer(&mut exchange, order)
-        }
-        (Test::Latency, Op::Write) => {
-            accept(&side, &target)?;
-            let mut exchange = Writes::new(side, size, target, order.target)?;
-            lat::answer(&mut exchange, order)
-        }
-        (Test::Bandwidth, _) => {
-            let mut sink = bw::Sink::new(side, order)?;
-            accept(sink.side(), &target)?;
-            sink.run()
-        }
     }
 }

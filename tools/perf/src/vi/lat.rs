@@ -1,6 +1,6 @@
-//! Ping-pong over a connection, by messages or by writes into each other's memory.
+//! Ping-pong over connections in turn, by messages or by writes into each other's memory; and reads of memory.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uvia::{Descriptor, MemoryRegion, Nic, RemoteMemory, WorkQueue};
 use uvia_tools::Failure;
@@ -74,7 +74,7 @@ impl Exchange for Messages {
             match self.side.poll()? {
                 Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
                 Some(_) => return Err(Failure::failed("the other end sent out of turn")),
-                None => idling.tick(&self.side)?,
+                None => idling.tick(&mut self.side)?,
             }
         }
     }
@@ -96,7 +96,7 @@ impl Exchange for Messages {
                     return self.side.receive(done.descriptor);
                 }
                 None => {
-                    idling.tick(&self.side)?;
+                    idling.tick(&mut self.side)?;
                     drive(other, &idling, self.stride)?;
                 }
             }
@@ -158,7 +158,7 @@ impl Exchange for Writes {
                 break descriptor;
             }
             if !self.reap()? {
-                idling.tick(&self.side)?;
+                idling.tick(&mut self.side)?;
             }
         };
         self.sent = self.sent.wrapping_add(1);
@@ -178,7 +178,7 @@ impl Exchange for Writes {
                 return Ok(());
             }
             if !self.reap()? {
-                idling.tick(&self.side)?;
+                idling.tick(&mut self.side)?;
                 drive(other, &idling, self.stride)?;
             }
         }
@@ -189,10 +189,70 @@ impl Exchange for Writes {
     }
 }
 
+/// Reads of the peer's memory, one at a time.
+pub struct Reads {
+    side: Side,
+    size: usize,
+    idle: Idle,
+}
+
+impl Reads {
+    /// `remote` is the peer's.
+    pub fn new(side: Side, size: usize, remote: RemoteMemory) -> Result<Self, Failure> {
+        let memory = side.memory(size, false)?;
+        let idle = vec![Descriptor::rdma_read(vec![memory.segment(0..size)?], remote)];
+        Ok(Self { side, size, idle })
+    }
+
+    /// Posts a read and waits for its end, driving `other` too, where that is the NIC that is read from.
+    #[inline]
+    fn read(&mut self, other: Option<&Nic>) -> Result<(), Failure> {
+        let descriptor = self.idle.pop().ok_or_else(|| Failure::failed("two reads at a time"))?;
+        self.side.send(descriptor)?;
+        let mut idling = Idling::default();
+        loop {
+            match self.side.poll()? {
+                Some(done) if done.queue == WorkQueue::Send => {
+                    let len = done.descriptor.length() as usize;
+                    if len != self.size {
+                        return Err(Failure::failed(format!("{len} bytes were read and not {}", self.size)));
+                    }
+                    self.idle.push(done.descriptor);
+                    return Ok(());
+                }
+                Some(_) => {
+                    return Err(Failure::failed("the other end sent a message and is to be read only"));
+                }
+                None => {
+                    // Nobody else would answer the read.
+                    drive(other, &idling, 1)?;
+                    idling.tick(&mut self.side)?;
+                }
+            }
+        }
+    }
+}
+
+/// Reads from the other end, whose NIC is `other` when it is of this thread. What is timed is all of a read.
+pub fn read(reads: &mut [Reads], other: Option<&Nic>, order: &Order) -> Result<Latency, Failure> {
+    let record = |result: &mut Latency, time| result.record(time);
+    measure(order, reads.len(), record, |n| reads[n].read(other))
+}
+
+/// The end that is read from: drives its NIC until the other end leaves.
+pub fn be_read(sides: &mut [Side]) -> Result<(), Failure> {
+    for side in sides {
+        side.until_left()?;
+    }
+    Ok(())
+}
+
 /// Both ends in this thread.
-pub fn pair<E: Exchange>(a: &mut E, b: &mut E, order: &Order) -> Result<Latency, Failure> {
-    let (nic_a, nic_b) = (a.side().nic.clone(), b.side().nic.clone());
-    measure(order, || {
+pub fn pair<E: Exchange>(a: &mut [E], b: &mut [E], order: &Order) -> Result<Latency, Failure> {
+    let (Some(first_a), Some(first_b)) = (a.first(), b.first()) else { return Err(no_connection()) };
+    let (nic_a, nic_b) = (first_a.side().nic.clone(), first_b.side().nic.clone());
+    measure(order, a.len(), Latency::record_round_trip, |n| {
+        let (a, b) = (&mut a[n], &mut b[n]);
         a.send()?;
         b.receive(Some(&nic_a))?;
         b.send()?;
@@ -201,32 +261,67 @@ pub fn pair<E: Exchange>(a: &mut E, b: &mut E, order: &Order) -> Result<Latency,
 }
 
 /// The asking end.
-pub fn ask<E: Exchange>(exchange: &mut E, order: &Order) -> Result<Latency, Failure> {
-    measure(order, || {
-        exchange.send()?;
-        exchange.receive(None)
+pub fn ask<E: Exchange>(exchanges: &mut [E], order: &Order) -> Result<Latency, Failure> {
+    measure(order, exchanges.len(), Latency::record_round_trip, |n| {
+        exchanges[n].send()?;
+        exchanges[n].receive(None)
     })
 }
 
 /// The answering end.
-pub fn answer<E: Exchange>(exchange: &mut E, order: &Order) -> Result<(), Failure> {
+pub fn answer<E: Exchange>(exchanges: &mut [E], order: &Order) -> Result<(), Failure> {
+    let mut turns = Turns::of(exchanges.len());
     for _ in 0..order.warmup + order.iterations {
+        let exchange = &mut exchanges[turns.next()];
         exchange.receive(None)?;
         exchange.send()?;
     }
-    exchange.side().linger();
+    for exchange in exchanges {
+        exchange.side().linger();
+    }
     Ok(())
 }
 
-fn measure(order: &Order, mut round: impl FnMut() -> Result<(), Failure>) -> Result<Latency, Failure> {
+/// Connections, one after the other. Their number is no power of two, and a division for each message would show.
+struct Turns {
+    next: usize,
+    count: usize,
+}
+
+impl Turns {
+    fn of(count: usize) -> Self {
+        Self { next: 0, count }
+    }
+
+    #[inline]
+    fn next(&mut self) -> usize {
+        let n = self.next;
+        self.next = if n + 1 == self.count { 0 } else { n + 1 };
+        n
+    }
+}
+
+fn no_connection() -> Failure {
+    Failure::failed("there is no connection to measure")
+}
+
+/// Times rounds over so many connections in turn.
+fn measure(
+    order: &Order,
+    connections: usize,
+    record: impl Fn(&mut Latency, Duration),
+    mut round: impl FnMut(usize) -> Result<(), Failure>,
+) -> Result<Latency, Failure> {
     let mut result = Latency::new()?;
+    let mut turns = Turns::of(connections);
     for _ in 0..order.warmup {
-        round()?;
+        round(turns.next())?;
     }
     for _ in 0..order.iterations {
+        let n = turns.next();
         let start = Instant::now();
-        round()?;
-        result.record_round_trip(start.elapsed());
+        round(n)?;
+        record(&mut result, start.elapsed());
     }
     Ok(result)
 }

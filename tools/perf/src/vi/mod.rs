@@ -13,10 +13,10 @@ use uvia::{MacAddress, Nic, NicOptions};
 use uvia_driver::nic::NicConfig;
 use uvia_tools::{Failure, NicArgs};
 
-use crate::cli::{Op, PairOrHost, ViArgs};
+use crate::cli::{Level, Op, PairOrHost, ViArgs, Wait};
 use crate::load::{Load, Test};
-use crate::report::{Bandwidth, Latency, Subject};
-use order::Order;
+use crate::report::{self, Bandwidth, Latency, Subject};
+use order::{Manner, Order};
 
 /// Longest message of a test.
 const LARGEST: usize = 16 << 20;
@@ -38,13 +38,16 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             let b = open(b, "pair-b", &args.nic)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
-            measure(test, args, &load, &a, |order| pair::run(&a, &b, &order, load.timeout))
+            match args.wait {
+                Wait::Poll => measure(test, args, &load, &a, |order| pair::run(&a, &b, &order, load.timeout)),
+                Wait::Interrupt => threads(test, args, &load, &a, &b),
+            }
         }
         PairOrHost::Listen { keep } => {
             let nic = open_own(&args.nic)?;
             ready(&nic, load.timeout)?;
             eprintln!("uvia-perf: waiting as {:?} ({})", nic.name(), nic.properties().mac);
-            connect::listen(&nic, keep, load.timeout)
+            connect::Server::new(&nic, load.timeout)?.run(keep)
         }
         PairOrHost::To(peer) => {
             let nic = open_own(&args.nic)?;
@@ -58,6 +61,22 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
     }
 }
 
+/// Both ends in this process, in a thread each: one that sleeps cannot do the other's part.
+fn threads(test: Test, args: &ViArgs, load: &Load, a: &Nic, b: &Nic) -> Result<(), Failure> {
+    let server = connect::Server::new(b, load.timeout)?;
+    let host = b.properties().mac;
+    std::thread::scope(|scope| {
+        let answers = scope.spawn(|| server.run(false));
+        let asked = measure(test, args, load, a, |order| connect::ask(a, host, &order, load.timeout));
+        if asked.is_err() {
+            server.stop();
+        }
+        let answered =
+            answers.join().unwrap_or_else(|_| Err(Failure::failed("the thread that answers failed")));
+        asked.and(answered)
+    })
+}
+
 /// Runs the test for each size, and prints a row for each.
 fn measure(
     test: Test,
@@ -66,6 +85,7 @@ fn measure(
     nic: &Nic,
     mut run: impl FnMut(Order) -> Result<Outcome, Failure>,
 ) -> Result<(), Failure> {
+    let manner = Manner { class: args.class, level: args.level, cq: args.cq, wait: args.wait, vis: args.vis };
     // A write is noticed by its last byte.
     let least = if args.op == Op::Write { 1 } else { 0 };
     let most = LARGEST.min(nic.properties().max_transfer_size as usize);
@@ -79,7 +99,14 @@ fn measure(
         class: args.class.name(),
         nic: nic.properties().driver.to_owned(),
         size: 0,
-        lossy: false,
+        manner: Some(report::Manner {
+            level: args.level.name(),
+            cq: args.cq.name(),
+            wait: args.wait.name(),
+            vis: args.vis,
+        }),
+        // Of what is written nobody counts how much arrives.
+        lossy: test == Test::Bandwidth && args.level == Level::Unreliable && args.op == Op::Send,
         json: load.json,
         headed: false,
     };
@@ -92,7 +119,7 @@ fn measure(
         let order = Order {
             test,
             op: args.op,
-            class: args.class,
+            manner,
             more: n + 1 < count,
             window: load.window as u16,
             size: size as u64,
@@ -100,6 +127,9 @@ fn measure(
             iterations,
             target: order::NOWHERE,
         };
+        if let Some(why) = order.refusal() {
+            return Err(Failure::usage(why));
+        }
         subject.size = size;
         match run(order)? {
             Outcome::Latency(result) => subject.print_latency(&result)?,
@@ -136,7 +166,7 @@ fn ready(nic: &Nic, timeout: Duration) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Class;
+    use crate::cli::{Class, Cq};
     use uvia_tests::{Faults, memory_pair_with};
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -149,16 +179,19 @@ mod tests {
         (a, b)
     }
 
+    const USUAL: Manner =
+        Manner { class: Class::Dma, level: Level::Delivery, cq: Cq::On, wait: Wait::Poll, vis: 1 };
+
     /// Every test, for a message within a frame and one over many.
-    fn orders(iterations: u64) -> Vec<Order> {
+    fn orders(manner: Manner, iterations: u64) -> Vec<Order> {
         let mut orders = Vec::new();
         for test in [Test::Latency, Test::Bandwidth] {
-            for op in [Op::Send, Op::Write] {
+            for op in [Op::Send, Op::Write, Op::Read] {
                 for size in [1, 64, 20_000] {
                     orders.push(Order {
                         test,
                         op,
-                        class: Class::Dma,
+                        manner,
                         more: true,
                         window: 8,
                         size,
@@ -169,30 +202,68 @@ mod tests {
                 }
             }
         }
+        orders.retain(|order| order.refusal().is_none());
         orders
+    }
+
+    /// Each way to use connections that is not the usual one.
+    fn manners() -> [Manner; 5] {
+        [
+            USUAL,
+            Manner { vis: 5, ..USUAL },
+            Manner { cq: Cq::Off, vis: 2, ..USUAL },
+            Manner { level: Level::Reception, ..USUAL },
+            Manner { level: Level::Unreliable, ..USUAL },
+        ]
+    }
+
+    #[test]
+    fn a_pair_runs_every_test_in_every_manner() {
+        let (a, b) = nics(0);
+        for order in manners().into_iter().flat_map(|manner| orders(manner, 203)) {
+            match pair::run(&a, &b, &order, PATIENCE) {
+                Ok(Outcome::Bandwidth(result)) => assert_eq!(result.messages, 203, "{order:?}"),
+                Ok(Outcome::Latency(_)) => {}
+                Err(e) => panic!("{order:?}: {e:?}"),
+            }
+        }
     }
 
     #[test]
     fn a_pair_runs_every_test_also_over_a_wire_that_loses_frames() {
-        for loss in [0, 10] {
-            let (a, b) = nics(loss);
-            for order in orders(200) {
-                if let Err(e) = pair::run(&a, &b, &order, PATIENCE) {
-                    panic!("{order:?} with loss {loss}: {e:?}");
-                }
+        let (a, b) = nics(10);
+        for order in orders(USUAL, 200) {
+            if let Err(e) = pair::run(&a, &b, &order, PATIENCE) {
+                panic!("{order:?}: {e:?}");
             }
         }
+    }
+
+    #[test]
+    fn what_is_lost_at_the_unreliable_level_is_counted_and_the_test_ends() {
+        let (a, b) = nics(50);
+        let manner = Manner { level: Level::Unreliable, ..USUAL };
+        let mut lost = 0;
+        for order in orders(manner, 2000).into_iter().filter(|order| order.test == Test::Bandwidth) {
+            match pair::run(&a, &b, &order, PATIENCE) {
+                Ok(Outcome::Bandwidth(result)) => lost += result.sent - result.messages,
+                Ok(Outcome::Latency(_)) => unreachable!("bandwidth was asked for"),
+                Err(e) => panic!("{order:?}: {e:?}"),
+            }
+        }
+        assert!(lost > 0, "one frame of twenty was lost");
     }
 
     #[test]
     fn two_hosts_run_every_test_and_the_listening_end_ends_with_the_last() {
         let (a, b) = nics(0);
         let host = b.properties().mac;
+        let sleeping = Manner { wait: Wait::Interrupt, ..USUAL };
+        let server = connect::Server::new(&b, PATIENCE).unwrap();
         std::thread::scope(|scope| {
-            let server = scope.spawn(move || connect::listen(&b, false, PATIENCE));
-            // Nobody waits there until the other thread has come so far.
-            std::thread::sleep(Duration::from_millis(200));
-            let orders = orders(100);
+            let server = scope.spawn(|| server.run(false));
+            let all = manners().into_iter().chain([sleeping]).flat_map(|manner| orders(manner, 100));
+            let orders: Vec<_> = all.collect();
             let count = orders.len();
             for (n, order) in orders.into_iter().enumerate() {
                 let order = Order { more: n + 1 < count, ..order };
@@ -207,7 +278,7 @@ mod tests {
     #[test]
     fn a_class_that_is_not_there_is_an_error() {
         let (a, b) = nics(0);
-        let order = Order { class: Class::Pio, ..orders(1)[0] };
+        let order = orders(Manner { class: Class::Pio, ..USUAL }, 1)[0];
         assert!(matches!(pair::run(&a, &b, &order, PATIENCE), Err(Failure::Failed(_))));
     }
 
@@ -215,7 +286,7 @@ mod tests {
     fn an_end_that_is_not_there_is_an_error() {
         let (a, b) = nics(0);
         let host = b.properties().mac;
-        let outcome = connect::ask(&a, host, &orders(1)[0], Duration::from_millis(300));
+        let outcome = connect::ask(&a, host, &orders(USUAL, 1)[0], Duration::from_millis(300));
         assert!(matches!(outcome, Err(Failure::Failed(_))));
     }
 }

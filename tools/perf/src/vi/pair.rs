@@ -1,46 +1,74 @@
-//! Both ends in this process, from one thread.
+//! Both ends in this process, from one thread, which polls.
 
 use std::time::{Duration, Instant};
 
 use uvia::{NetAddress, Nic, Peer};
 use uvia_tools::Failure;
 
-use super::lat::{Exchange, Messages, Writes};
+use super::lat::{Exchange, Messages, Reads, Writes};
 use super::order::{Order, Ready};
 use super::side::Side;
-use super::{DISCRIMINATOR, Outcome, bw, lat};
+use super::{DISCRIMINATOR, Outcome, bw, connect, lat};
 use crate::cli::Op;
 use crate::load::Test;
 
 /// Runs one test between two NICs that are joined.
 pub fn run(a: &Nic, b: &Nic, order: &Order, timeout: Duration) -> Result<Outcome, Failure> {
-    let window = usize::from(order.window);
-    let side = |nic: &Nic| Side::new(nic, order.class, window, timeout);
-    let (side_a, side_b) = (side(a)?, side(b)?);
+    let side = |nic: &Nic| Side::new(nic, &order.manner, order.window, timeout);
     let size = order.size as usize;
     match (order.test, order.op) {
         (Test::Latency, Op::Send) => {
-            let (mut a, mut b) = (Messages::new(side_a, size)?, Messages::new(side_b, size)?);
-            join(a.side(), b.side(), timeout)?;
-            lat::pair(&mut a, &mut b, order).map(Outcome::Latency)
+            let (mut at_a, mut at_b) = both(order, || {
+                let (a, b) = (Messages::new(side(a)?, size)?, Messages::new(side(b)?, size)?);
+                join(a.side(), b.side(), timeout)?;
+                Ok((a, b))
+            })?;
+            lat::pair(&mut at_a, &mut at_b, order).map(Outcome::Latency)
         }
         (Test::Latency, Op::Write) => {
-            let (target_a, target_b) = (side_a.memory(size, true)?, side_b.memory(size, true)?);
-            join(&side_a, &side_b, timeout)?;
-            let (remote_a, remote_b) = (target_a.remote(0)?, target_b.remote(0)?);
-            let mut a = Writes::new(side_a, size, target_a, remote_b)?;
-            let mut b = Writes::new(side_b, size, target_b, remote_a)?;
-            lat::pair(&mut a, &mut b, order).map(Outcome::Latency)
+            let (mut at_a, mut at_b) = both(order, || {
+                let (a, b) = (side(a)?, side(b)?);
+                let (target_a, target_b) = (a.memory(size, true)?, b.memory(size, true)?);
+                join(&a, &b, timeout)?;
+                let (remote_a, remote_b) = (target_a.remote(0)?, target_b.remote(0)?);
+                Ok((Writes::new(a, size, target_a, remote_b)?, Writes::new(b, size, target_b, remote_a)?))
+            })?;
+            lat::pair(&mut at_a, &mut at_b, order).map(Outcome::Latency)
+        }
+        (Test::Latency, Op::Read) => {
+            let (mut reads, _read) = both(order, || {
+                let (a, b) = (side(a)?, side(b)?);
+                let target = b.memory(size, true)?;
+                join(&a, &b, timeout)?;
+                Ok((Reads::new(a, size, target.remote(0)?)?, (b, target)))
+            })?;
+            lat::read(&mut reads, Some(b), order).map(Outcome::Latency)
         }
         (Test::Bandwidth, _) => {
-            let target = side_b.memory(size, true)?;
-            let mut source = bw::Source::new(side_a, order)?;
-            let mut sink = bw::Sink::new(side_b, order)?;
-            join(source.side(), sink.side(), timeout)?;
-            source.aim(order, target.remote(0)?)?;
-            bw::send(&mut source, Some(&mut sink), order).map(Outcome::Bandwidth)
+            let mut n = 0;
+            let mut targets = Vec::new();
+            let (mut sources, mut sinks) = both(order, || {
+                let (side_a, side_b) = (side(a)?, side(b)?);
+                let target = side_b.memory(size, true)?;
+                let mut source = bw::Source::new(side_a, order)?;
+                let sink = bw::Sink::new(side_b, order, n)?;
+                join(source.side(), sink.side(), timeout)?;
+                source.aim(order, target.remote(0)?)?;
+                targets.push(target);
+                n += 1;
+                Ok((source, sink))
+            })?;
+            bw::send(&mut sources, &mut sinks, order).map(Outcome::Bandwidth)
         }
     }
+}
+
+/// Makes both ends of each connection.
+fn both<A, B>(
+    order: &Order,
+    mut make: impl FnMut() -> Result<(A, B), Failure>,
+) -> Result<(Vec<A>, Vec<B>), Failure> {
+    Ok(connect::each(order, |_| make())?.into_iter().unzip())
 }
 
 /// Connects two interfaces, each as far as it can be without waiting.

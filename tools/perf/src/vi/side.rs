@@ -3,24 +3,35 @@
 use std::time::{Duration, Instant};
 
 use uvia::{
-    Completion, CompletionQueue, Completions, Descriptor, EndpointClass, MemoryAttributes, MemoryRegion, Nic,
-    ProtectionTag, Vi, ViAttributes, ViState,
+    CompletionQueue, Completions, ConnectionLoss, Descriptor, EndpointClass, MemoryAttributes, MemoryRegion,
+    Nic, ProtectionTag, ReliabilityLevel, Vi, ViAttributes, ViState, WorkQueue,
 };
 use uvia_tools::Failure;
 
-use crate::cli::Class;
+use super::order::Manner;
+use crate::cli::{Class, Cq, Level, Wait};
 use crate::spin::Spin;
 
 /// Descriptors that are not posted. Boxed, as posting takes them: else every message would allocate.
 pub type Idle = Vec<Box<Descriptor>>;
 
+/// A descriptor that the NIC has finished with, and whose it was.
+pub struct Done {
+    pub queue: WorkQueue,
+    pub descriptor: Box<Descriptor>,
+}
+
 /// An interface and what it needs, not connected yet.
 pub struct Side {
     pub nic: Nic,
-    pub cq: CompletionQueue,
     pub vi: Vi,
-    /// What was taken from the queue and not yet looked at.
+    /// None: completions are taken from the work queues.
+    cq: Option<CompletionQueue>,
+    /// Whether to sleep where there is nothing to do.
+    sleeps: bool,
+    /// What was taken from the queue and not yet looked at, and what came while asleep.
     taken: Completions,
+    woken: Option<Done>,
     tag: ProtectionTag,
     spin: Spin,
     /// How long the other end may keep silent.
@@ -32,38 +43,50 @@ impl Side {
     ///
     /// # Errors
     /// The class is not to be had, or a limit of the NIC is reached.
-    pub fn new(nic: &Nic, class: Class, window: usize, patience: Duration) -> Result<Self, Failure> {
+    pub fn new(nic: &Nic, manner: &Manner, window: u16, patience: Duration) -> Result<Self, Failure> {
         let tag = nic.create_tag()?;
+        let window = usize::from(window);
         let attributes = ViAttributes {
-            class: match class {
+            reliability: match manner.level {
+                Level::Unreliable => ReliabilityLevel::Unreliable,
+                Level::Delivery => ReliabilityLevel::ReliableDelivery,
+                Level::Reception => ReliabilityLevel::ReliableReception,
+            },
+            class: match manner.class {
                 Class::Dma => EndpointClass::Dma,
                 Class::Pio => EndpointClass::Pio,
             },
+            rdma_read: manner.level != Level::Unreliable,
             send_depth: window + SPARE,
             receive_depth: CREDITS * window + SPARE,
             max_transfer_size: nic.properties().max_transfer_size.min(super::LARGEST as u32),
             ..ViAttributes::new(tag)
         };
-        let cq = nic.create_cq(attributes.send_depth + attributes.receive_depth)?;
-        let vi = nic.create_vi(&attributes, Some(&cq), Some(&cq))?;
+        let cq = match manner.cq {
+            Cq::On => Some(nic.create_cq(attributes.send_depth + attributes.receive_depth)?),
+            Cq::Off => None,
+        };
+        let vi = nic.create_vi(&attributes, cq.as_ref(), cq.as_ref())?;
         Ok(Self {
             nic: nic.clone(),
-            cq,
             vi,
+            cq,
+            sleeps: manner.wait == Wait::Interrupt,
             taken: Completions::with_capacity(BATCH),
+            woken: None,
             tag,
             spin: Spin::default(),
             patience,
         })
     }
 
-    /// Memory of this end; `remote`: that the peer may write.
+    /// Memory of this end; `remote`: that the peer may write and read.
     ///
     /// # Errors
     /// There is none, or none can be registered.
     pub fn memory(&self, len: usize, remote: bool) -> Result<MemoryRegion, Failure> {
         let attributes = match remote {
-            true => MemoryAttributes::remote_write(self.tag),
+            true => MemoryAttributes::remote(self.tag),
             false => MemoryAttributes::local(self.tag),
         };
         Ok(self.nic.allocate(len.max(1), attributes)?)
@@ -86,25 +109,76 @@ impl Side {
     /// # Errors
     /// One that tells of a failure.
     #[inline]
-    pub fn poll(&mut self) -> Result<Option<Completion>, Failure> {
-        if self.taken.is_empty() {
-            self.cq.poll_into(&mut self.taken)?;
-        }
-        match self.taken.pop() {
-            Some(completion) if !completion.descriptor.status().is_success() => Err(self.broken(&completion)),
-            other => Ok(other),
-        }
+    pub fn poll(&mut self) -> Result<Option<Done>, Failure> {
+        let done = match &self.cq {
+            Some(cq) => {
+                if self.taken.is_empty() {
+                    if self.sleeps
+                        && let Some(woken) = self.woken.take()
+                    {
+                        return self.checked(woken).map(Some);
+                    }
+                    cq.poll_into(&mut self.taken)?;
+                }
+                self.taken.pop().map(|next| Done { queue: next.queue, descriptor: next.descriptor })
+            }
+            None => match self.vi.receive_done()? {
+                Some(descriptor) => Some(Done { queue: WorkQueue::Receive, descriptor }),
+                None => {
+                    let sent = self.vi.send_done()?;
+                    sent.map(|descriptor| Done { queue: WorkQueue::Send, descriptor })
+                }
+            },
+        };
+        done.map(|done| self.checked(done)).transpose()
+    }
+
+    #[inline]
+    fn checked(&self, done: Done) -> Result<Done, Failure> {
+        if done.descriptor.status().is_success() { Ok(done) } else { Err(self.broken(&done)) }
     }
 
     #[cold]
-    fn broken(&self, completion: &Completion) -> Failure {
+    fn broken(&self, done: &Done) -> Failure {
         match self.vi.loss() {
             Some(loss) => Failure::failed(format!("the connection was lost: {loss}")),
-            None => Failure::failed(format!(
-                "a {:?} completed with {:?}",
-                completion.queue,
-                completion.descriptor.status()
-            )),
+            None => {
+                Failure::failed(format!("a {:?} completed with {:?}", done.queue, done.descriptor.status()))
+            }
+        }
+    }
+
+    /// Sleeps until there is a completion, for a moment at most. What it was comes with the next poll.
+    fn sleep(&mut self) -> Result<(), Failure> {
+        if let Some(cq) = &self.cq
+            && self.woken.is_none()
+        {
+            self.woken = cq.wait(NAP)?.map(|next| Done { queue: next.queue, descriptor: next.descriptor });
+        }
+        Ok(())
+    }
+
+    /// Drives the NIC until the other end leaves, which in this test is how it ends.
+    ///
+    /// # Errors
+    /// The connection is lost.
+    pub fn until_left(&mut self) -> Result<(), Failure> {
+        /// Polls between looks at the connection, which cost more.
+        const LOOK: u32 = 64;
+        let mut idle = 0u32;
+        while self.vi.state() == ViState::Connected {
+            if self.sleeps {
+                self.sleep()?;
+                continue;
+            }
+            for _ in 0..LOOK {
+                idle = if self.nic.poll()? > 0 { 0 } else { idle.saturating_add(1) };
+                self.spin.after(idle.max(1));
+            }
+        }
+        match self.vi.loss() {
+            Some(ConnectionLoss::PeerDisconnected) | None => Ok(()),
+            Some(loss) => Err(Failure::failed(format!("the connection was lost: {loss}"))),
         }
     }
 
@@ -114,7 +188,7 @@ impl Side {
         let start = Instant::now();
         let mut polls = 0;
         while self.vi.state() == ViState::Connected && start.elapsed() < LINGER {
-            if self.cq.poll().is_err() {
+            if self.nic.poll().is_err() {
                 return;
             }
             polls += 1;
@@ -123,6 +197,8 @@ impl Side {
     }
 }
 
+/// The longest sleep: the connection may be lost without a completion.
+const NAP: Duration = Duration::from_millis(100);
 /// Completions that are taken at a time.
 const BATCH: usize = 32;
 /// How long the end that finishes first waits for the other to leave.
@@ -147,9 +223,13 @@ impl Idling {
     /// # Errors
     /// The connection is lost, or nothing has come for too long.
     #[inline]
-    pub fn tick(&mut self, side: &Side) -> Result<(), Failure> {
+    pub fn tick(&mut self, side: &mut Side) -> Result<(), Failure> {
         const LOOK: u32 = 4096;
         self.polls = self.polls.wrapping_add(1);
+        if side.sleeps {
+            side.sleep()?;
+            return if side.woken.is_some() { Ok(()) } else { self.look(side) };
+        }
         side.spin.after(self.polls);
         if self.polls.is_multiple_of(LOOK) { self.look(side) } else { Ok(()) }
     }

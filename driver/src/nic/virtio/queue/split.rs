@@ -1,10 +1,8 @@
-//! The split virtqueue (VIRTIO 1.2, 2.7), driver's side.
-//!
-//! What the device gets to see is written and never read back: which descriptors form which chain is kept in
-//! our own record, so that an id from the device is looked up there before anything is done with it.
+//! The split virtqueue (VIRTIO 1.2, 2.7): a table of descriptors, and a ring each way.
 
 use std::sync::Arc;
 
+use super::{Access, Used, Virtqueue, needs_event, unknown};
 use crate::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use crate::mmio::Registers;
 use crate::nic::order;
@@ -29,15 +27,8 @@ const USED_ELEMENT: usize = 8;
 /// Where a used_event is out of reach for all sizes of queues.
 const FAR: u16 = 0x8000;
 
-/// Which way a buffer's bytes go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Access {
-    DeviceReads,
-    DeviceWrites,
-}
-
 /// One virtqueue.
-pub(super) struct SplitQueue {
+pub(in super::super) struct SplitQueue {
     index: u16,
     size: u16,
     event_idx: bool,
@@ -71,16 +62,54 @@ struct Record {
     chain: u16,
 }
 
-/// A chain that the device has done with: its head, and how many bytes the device says that it wrote.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Used {
-    pub(super) head: u16,
-    pub(super) written: u32,
+impl SplitQueue {
+    fn describe(&mut self, at: u16, buffer: DmaSegment, flags: u16, next: u16) {
+        let offset = usize::from(at) * DESCRIPTOR;
+        self.memory.write(offset, buffer.iova().to_le());
+        let word = u64::from(buffer.len()) | u64::from(flags) << 32 | u64::from(next) << 48;
+        self.memory.write(offset + 8, word.to_le());
+    }
+
+    fn queue(&mut self, head: u16) {
+        let slot = usize::from(self.avail_next & (self.size - 1));
+        self.memory.write(self.avail + RING + 2 * slot, head.to_le());
+        self.avail_next = self.avail_next.wrapping_add(1);
+        self.in_flight += 1;
+    }
+
+    /// Whether the device has put more into the used ring.
+    #[inline]
+    fn look(&mut self) -> std::result::Result<bool, DeviceFault> {
+        let seen = u16::from_le(self.memory.read(self.used + INDEX));
+        if seen == self.used_taken {
+            return Ok(false);
+        }
+        // The index before the elements, and the buffers, that it stands for (2.7.14).
+        order::after_done();
+        if seen.wrapping_sub(self.used_taken) > self.in_flight {
+            return Err(DeviceFault::BadValue {
+                what: "a used index of",
+                value: seen.into(),
+                bound: "is further than chains were given",
+            });
+        }
+        self.used_seen = seen;
+        Ok(true)
+    }
+
+    fn used_event(&self) -> usize {
+        self.avail + RING + 2 * usize::from(self.size)
+    }
+
+    fn avail_event(&self) -> usize {
+        self.used + RING + USED_ELEMENT * usize::from(self.size)
+    }
 }
 
-impl SplitQueue {
-    /// Memory for a queue of `size` descriptors, which is a power of two.
-    pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
+impl Virtqueue for SplitQueue {
+    const PACKED: bool = false;
+
+    fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
         let entries = usize::from(size);
         let avail = entries * DESCRIPTOR;
         // Behind each ring two bytes for the other side's event index. The used ring must be aligned to 4
@@ -107,8 +136,7 @@ impl SplitQueue {
         })
     }
 
-    /// An empty queue, for a device that was reset and knows of none.
-    pub(super) fn restart(&mut self, event_idx: bool) {
+    fn restart(&mut self, event_idx: bool) {
         for offset in (0..self.memory.len()).step_by(8) {
             self.memory.write(offset, 0u64);
         }
@@ -123,44 +151,36 @@ impl SplitQueue {
         self.silence();
     }
 
-    /// The register that notifications go to, once the device named it.
-    pub(super) fn attach(&mut self, notify: Registers) {
+    fn attach(&mut self, notify: Registers) {
         self.notify = Some(notify);
     }
 
-    pub(super) fn index(&self) -> u16 {
+    fn index(&self) -> u16 {
         self.index
     }
 
-    pub(super) fn size(&self) -> u16 {
+    fn size(&self) -> u16 {
         self.size
     }
 
-    pub(super) fn descriptor_area(&self) -> u64 {
+    fn descriptor_area(&self) -> u64 {
         self.memory.iova()
     }
 
-    pub(super) fn driver_area(&self) -> u64 {
+    fn driver_area(&self) -> u64 {
         self.memory.iova() + self.avail as u64
     }
 
-    pub(super) fn device_area(&self) -> u64 {
+    fn device_area(&self) -> u64 {
         self.memory.iova() + self.used as u64
     }
 
-    /// Heads of the chains that the device has.
-    pub(super) fn heads(&self) -> impl Iterator<Item = u16> {
+    fn heads(&self) -> impl Iterator<Item = u16> {
         self.records.iter().enumerate().filter(|(_, r)| r.chain > 0).map(|(n, _)| n as u16)
     }
 
-    /// Makes a chain of `parts` buffers, at least one, and queues it: its head, or `None` when it does not
-    /// fit. The device sees it from [`Self::show`] on.
     #[inline]
-    pub(super) fn add(
-        &mut self,
-        parts: u16,
-        mut buffers: impl Iterator<Item = (DmaSegment, Access)>,
-    ) -> Option<u16> {
+    fn add(&mut self, parts: u16, mut buffers: impl Iterator<Item = (DmaSegment, Access)>) -> Option<u16> {
         if parts == 0 || parts > self.free_count {
             return None;
         }
@@ -188,30 +208,15 @@ impl SplitQueue {
         Some(head)
     }
 
-    /// Queues a chain once more that [`Self::take`] gave, its descriptors as they were.
     #[inline]
-    pub(super) fn requeue(&mut self, head: u16, parts: u16) {
-        self.records[usize::from(head)].chain = parts;
+    fn requeue(&mut self, head: u16) {
+        // Its descriptor is as it was.
+        self.records[usize::from(head)].chain = 1;
         self.queue(head);
     }
 
-    fn describe(&mut self, at: u16, buffer: DmaSegment, flags: u16, next: u16) {
-        let offset = usize::from(at) * DESCRIPTOR;
-        self.memory.write(offset, buffer.iova().to_le());
-        let word = u64::from(buffer.len()) | u64::from(flags) << 32 | u64::from(next) << 48;
-        self.memory.write(offset + 8, word.to_le());
-    }
-
-    fn queue(&mut self, head: u16) {
-        let slot = usize::from(self.avail_next & (self.size - 1));
-        self.memory.write(self.avail + RING + 2 * slot, head.to_le());
-        self.avail_next = self.avail_next.wrapping_add(1);
-        self.in_flight += 1;
-    }
-
-    /// Shows the device all chains queued since the last time: one store, no notification.
     #[inline]
-    pub(super) fn show(&mut self) {
+    fn show(&mut self) {
         if self.avail_shown == self.avail_next {
             return;
         }
@@ -221,9 +226,8 @@ impl SplitQueue {
         self.avail_shown = self.avail_next;
     }
 
-    /// Notifies the device if it asks to be, for what was shown since the last time; whether it did.
     #[inline]
-    pub(super) fn notify(&mut self) -> bool {
+    fn notify(&mut self) -> bool {
         let (old, new) = (self.avail_asked, self.avail_shown);
         if old == new {
             return false;
@@ -243,9 +247,8 @@ impl SplitQueue {
         true
     }
 
-    /// The next chain that the device has done with, in its order, whatever that is.
     #[inline]
-    pub(super) fn take(&mut self) -> std::result::Result<Option<Used>, DeviceFault> {
+    fn take(&mut self) -> std::result::Result<Option<Used>, DeviceFault> {
         if self.used_taken == self.used_seen && !self.look()? {
             return Ok(None);
         }
@@ -254,11 +257,7 @@ impl SplitQueue {
         let (id, written) = (element as u32, (element >> 32) as u32);
         let head = id as u16;
         let Some(record) = self.records.get_mut(id as usize).filter(|r| r.chain > 0) else {
-            return Err(DeviceFault::BadValue {
-                what: "a used descriptor id of",
-                value: id.into(),
-                bound: "is no chain that it was given",
-            });
+            return Err(unknown(id));
         };
         record.chain = 0;
         self.used_taken = self.used_taken.wrapping_add(1);
@@ -266,29 +265,8 @@ impl SplitQueue {
         Ok(Some(Used { head, written }))
     }
 
-    /// Whether the device has put more into the used ring.
     #[inline]
-    fn look(&mut self) -> std::result::Result<bool, DeviceFault> {
-        let seen = u16::from_le(self.memory.read(self.used + INDEX));
-        if seen == self.used_taken {
-            return Ok(false);
-        }
-        // The index before the elements, and the buffers, that it stands for (2.7.14).
-        order::after_done();
-        if seen.wrapping_sub(self.used_taken) > self.in_flight {
-            return Err(DeviceFault::BadValue {
-                what: "a used index of",
-                value: seen.into(),
-                bound: "is further than chains were given",
-            });
-        }
-        self.used_seen = seen;
-        Ok(true)
-    }
-
-    /// Puts a chain of `parts` descriptors that [`Self::take`] gave back on the free list.
-    #[inline]
-    pub(super) fn release(&mut self, head: u16, parts: u16) {
+    fn release(&mut self, head: u16, parts: u16) {
         let mut last = head;
         for _ in 1..parts {
             last = self.records[usize::from(last)].next;
@@ -298,10 +276,8 @@ impl SplitQueue {
         self.free_count += parts;
     }
 
-    /// Asks for no interrupt. With EVENT_IDX to be called again now and then (each time that something was
-    /// taken), since the index that is far away now comes closer.
     #[inline]
-    pub(super) fn silence(&mut self) {
+    fn silence(&mut self) {
         if self.event_idx {
             self.memory.write(self.used_event(), self.used_taken.wrapping_add(FAR).to_le());
         } else {
@@ -309,9 +285,7 @@ impl SplitQueue {
         }
     }
 
-    /// Asks for an interrupt at the next chain done. What was done before is not signalled: take once more
-    /// afterwards.
-    pub(super) fn listen(&mut self) {
+    fn listen(&mut self) {
         if self.event_idx {
             self.memory.write(self.used_event(), self.used_taken.to_le());
         } else {
@@ -319,39 +293,5 @@ impl SplitQueue {
         }
         // Our wish before its index: the device stores its index, then looks at our wish (2.7.10).
         order::store_then_load();
-    }
-
-    fn used_event(&self) -> usize {
-        self.avail + RING + 2 * usize::from(self.size)
-    }
-
-    fn avail_event(&self) -> usize {
-        self.used + RING + USED_ELEMENT * usize::from(self.size)
-    }
-}
-
-/// Whether going from `old` to `new` passed `event`, all modulo 2^16 (2.7.10).
-fn needs_event(event: u16, new: u16, old: u16) -> bool {
-    new.wrapping_sub(event).wrapping_sub(1) < new.wrapping_sub(old)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_is_needed_when_it_was_passed() {
-        for (event, new, old, needed) in [
-            (0, 1, 0, true),
-            (1, 1, 0, false),
-            (5, 10, 5, true),
-            (9, 10, 5, true),
-            (4, 10, 5, false),
-            (0xffff, 2, 0xfff0, true),
-            (2, 2, 0xfff0, false),
-            (0x8000, 256, 0, false),
-        ] {
-            assert_eq!(needs_event(event, new, old), needed, "{event} {new} {old}");
-        }
     }
 }

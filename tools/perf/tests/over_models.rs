@@ -1,0 +1,125 @@
+//! The program, as it is typed, over models of adapters that this process serves: both ends in one process, and in two.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+use uvia_models::machine::Kind;
+use uvia_models::serve::Doorbells;
+use uvia_tests::ServedModels;
+
+fn perf(line: &str, names: &[String]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uvia-perf"));
+    command.args(line.split_whitespace()).args(names).env_remove("UVIA_NIC").stdin(Stdio::null());
+    // A machine may be slow.
+    command.args(["--timeout", "60"]);
+    command
+}
+
+/// The rows that a run prints.
+fn rows(line: &str, output: &Output) -> Vec<Value> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{line}: {text}{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(|row| serde_json::from_str(row).unwrap()).collect()
+}
+
+fn serve(folder: &Path) -> ServedModels {
+    ServedModels::start(folder, &[Kind::Virtio, Kind::E1000], Doorbells::Polled)
+}
+
+/// Two tests with all that is not usual, but for what needs another place.
+const LINES: [&str; 8] = [
+    "lat --op read --level reception --vis 3",
+    "lat --cq off --vis 2",
+    "lat --level unreliable",
+    "lat --wait interrupt",
+    "bw --op read --sizes 64,20000",
+    "bw --level unreliable",
+    "bw --wait interrupt --sizes 64,20000",
+    "bw --op write --level reception --vis 3 --size 20000",
+];
+
+/// That the row is of what the line asks for.
+fn check(line: &str, row: &Value) {
+    let words: Vec<_> = line.split_whitespace().collect();
+    let given = |option: &str, usual: &str| {
+        let at = words.iter().position(|word| *word == option);
+        at.map_or(usual.to_owned(), |at| words[at + 1].to_owned())
+    };
+    for (option, field, usual) in [
+        ("--op", "op", "send"),
+        ("--level", "level", "delivery"),
+        ("--cq", "cq", "on"),
+        ("--wait", "wait", "poll"),
+    ] {
+        assert_eq!(row[field], given(option, usual), "{line}: {row}");
+    }
+    assert_eq!(
+        (row["test"].as_str(), &row["vis"]),
+        (Some(words[0]), &given("--vis", "1").parse::<u64>().unwrap().into())
+    );
+    assert_eq!(row["iterations"], 300);
+    let figure = if words[0] == "lat" { &row["p50_us"] } else { &row["mb_per_s"] };
+    assert!(figure.as_f64().is_some_and(|figure| figure > 0.0), "{line}: {row}");
+}
+
+#[test]
+fn both_ends_in_one_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = serve(folder.path());
+    for line in LINES {
+        let output =
+            perf(&format!("{line} --iterations 300 --json --pair"), models.names()).output().unwrap();
+        let rows = rows(line, &output);
+        assert_eq!(rows.len(), if line.contains("--sizes") { 2 } else { 1 }, "{line}");
+        rows.iter().for_each(|row| check(line, row));
+    }
+    let line = "raw bw --size 1400 --iterations 300 --json --copy --pair";
+    let rows = rows(line, &perf(line, models.names()).output().unwrap());
+    assert_eq!((rows[0]["test"].as_str(), rows[0]["op"].as_str()), (Some("raw-bw"), Some("copy")));
+}
+
+/// The end that answers, until it is dropped.
+struct Answers(Child);
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn one_listening_end_answers_all_that_is_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = serve(folder.path());
+    let [a, b] = models.names() else { panic!("two models") };
+    let mut listen = perf("lat --listen --keep --name b --nic", std::slice::from_ref(b));
+    let mut answers = Answers(listen.stderr(Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(answers.0.stderr.take().unwrap()).lines();
+    assert!(said.next().unwrap().unwrap().contains("waiting"));
+    for line in LINES {
+        let line = format!("{line} --iterations 300");
+        let asked =
+            perf(&format!("{line} --json --to b --name a --nic"), std::slice::from_ref(a)).output().unwrap();
+        rows(&line, &asked).iter().for_each(|row| check(&line, row));
+    }
+    assert!(answers.0.try_wait().unwrap().is_none(), "it listens on");
+}
+
+#[test]
+fn what_does_not_go_together_is_refused_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = serve(folder.path());
+    for (line, why) in [
+        ("lat --op read --level unreliable --pair", "reads need a reliable connection"),
+        ("lat --wait interrupt --cq off --pair", "--cq off"),
+        ("lat --wait interrupt --op write --pair", "can only poll"),
+        ("bw --wait interrupt --vis 2 --pair", "--vis 1"),
+    ] {
+        let output = perf(line, models.names()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(why), "{line}: {:?} {said}", output.status);
+    }
+}
