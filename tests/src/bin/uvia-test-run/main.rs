@@ -1,6 +1,7 @@
 //! Runs every test, on the host and in guests, and counts them all: what `tests/run` starts once all is installed.
 
 mod build;
+mod dissector;
 mod guests;
 mod host;
 mod instructions;
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
     let programs = programs(&mut report, &options);
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Host)) {
         host::tests(&mut report, programs, &options);
+        dissector::run(&mut report, programs, &options);
     }
     if options.wants(Part::Instructions) {
         instructions::run(&mut report);

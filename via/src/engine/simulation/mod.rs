@@ -5,6 +5,8 @@
 
 mod adapter;
 mod errors;
+mod capture;
+mod dissected;
 mod faults;
 mod flips;
 mod fuzz;
