@@ -2,6 +2,7 @@
 
 mod answers;
 mod transmit;
+mod udp;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -17,11 +18,12 @@ use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire;
 use crate::{
-    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
-    NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
+    Clock, Completion, Descriptor, Encapsulation, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion,
+    NetAddress, NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
+use udp::UdpAdapter;
 
 /// Frames taken from the adapter in one burst: bounds how long the engine is held.
 const BURST: usize = 64;
@@ -38,6 +40,7 @@ pub(crate) struct Ethernet {
     clock: Clock,
     /// Interfaces that were destroyed while the adapter still refers to their memory.
     doomed: Vec<ViId>,
+    encapsulation: Encapsulation,
 }
 
 impl Ethernet {
@@ -47,9 +50,10 @@ impl Ethernet {
         name: &str,
         clock: Clock,
         integrity: bool,
+        encapsulation: Encapsulation,
     ) -> Result<Self> {
+        let (adapter, transmitter) = wrapped(adapter, &domain, encapsulation, &clock)?;
         let about = adapter.properties().clone();
-        let transmitter = Transmitter::new(&domain, &about)?;
         let mut engine = Engine::new(EngineConfig {
             mac: about.mac,
             name: name.to_owned(),
@@ -81,6 +85,7 @@ impl Ethernet {
             max_listeners: engine::MAX_LISTENERS,
             max_discriminator: NetAddress::MAX_DISCRIMINATOR,
             max_private_data: engine::MAX_PRIVATE_DATA,
+            encapsulation,
             reliability_levels: Engine::RELIABILITY_LEVELS,
             classes: &[crate::EndpointClass::Dma],
         };
@@ -91,7 +96,16 @@ impl Ethernet {
             asked: HashMap::new(),
             fault: None,
         };
-        Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new() })
+        Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new(), encapsulation })
+    }
+
+    /// # Errors
+    /// [`crate::Error::Parameter`] for a host that there is no way to.
+    fn check_way(&self, host: MacAddress) -> Result<()> {
+        match &self.encapsulation {
+            Encapsulation::Ethernet => Ok(()),
+            Encapsulation::Udp(options) => options.check_way(host),
+        }
     }
 
     #[inline]
@@ -553,6 +567,7 @@ impl Provider for Ethernet {
         private_data: &[u8],
         sinks: &mut Sinks,
     ) -> Result<()> {
+        self.check_way(remote.host)?;
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
             engine.connect(now, vi, local_discriminator, remote, nanos(timeout), private_data, out)
@@ -570,6 +585,7 @@ impl Provider for Ethernet {
         timeout: Duration,
         sinks: &mut Sinks,
     ) -> Result<()> {
+        self.check_way(remote.host)?;
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
             engine.connect_peer(now, vi, local_discriminator, remote, nanos(timeout), out)
@@ -603,6 +619,27 @@ impl Provider for Ethernet {
 
     fn resolve(&mut self, name: &str, timeout: Duration, sinks: &mut Sinks) -> Result<()> {
         self.with(sinks, |engine, now, out| engine.resolve(now, name, nanos(timeout), out))?
+    }
+}
+
+/// The adapter as the engine sees it, and what puts frames into it.
+fn wrapped(
+    adapter: Box<dyn Nic>,
+    domain: &Arc<dyn DmaDomain>,
+    encapsulation: Encapsulation,
+    clock: &Clock,
+) -> Result<(Box<dyn Nic>, Transmitter)> {
+    match encapsulation {
+        Encapsulation::Ethernet => {
+            let transmitter = Transmitter::new(domain, adapter.properties())?;
+            Ok((adapter, transmitter))
+        }
+        Encapsulation::Udp(options) => {
+            let mut adapter = Box::new(UdpAdapter::new(adapter, domain, options, clock.clone())?);
+            let transmitter = Transmitter::new(domain, adapter.properties())?;
+            adapter.share(transmitter.slots());
+            Ok((adapter, transmitter))
+        }
     }
 }
 

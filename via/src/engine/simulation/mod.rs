@@ -4,9 +4,9 @@
 #![allow(clippy::vec_box)] // Descriptors are boxed when they are posted, and so they are kept.
 
 mod adapter;
-mod errors;
 mod capture;
 mod dissected;
+mod errors;
 mod faults;
 mod flips;
 mod fuzz;
