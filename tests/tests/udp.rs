@@ -360,3 +360,84 @@ fn questions_and_echo_requests_are_answered() {
         assert_eq!((&pong[26..30], &pong[30..34], pong[22]), (&[10, 0, 0, 1][..], &[10, 0, 0, 2][..], 64));
     }
 }
+
+/// What is wrong around a frame of a live connection is dropped, and neither the connection nor the way to the peer
+/// suffers from it.
+#[test]
+fn noise_around_a_live_connection_is_dropped_and_counted() {
+    let (a, left, domain) = memory_pair();
+    let (right, b, _) = memory_pair();
+    // One subnet; the wire is in our hands.
+    let a = End::new(open(a, &domain, options("a", "10.0.0.1/24", None)), |v| v.rdma_read = true).unwrap();
+    let b = End::new(open(b, &domain, options("b", "10.0.0.2/24", None)), |v| v.rdma_read = true).unwrap();
+    let wire = std::cell::RefCell::new(Router::new([left, right], domain, [ip("10.0.0.1"), ip("10.0.0.2")]));
+    let carry = || {
+        let mut wire = wire.borrow_mut();
+        for port in 0..2 {
+            let mut frames = Vec::new();
+            wire.ports[port]
+                .receive(64, &mut |frame| {
+                    let mut bytes = vec![0; frame.len()];
+                    assert!(frame.read(0, &mut bytes));
+                    frames.push(bytes);
+                })
+                .unwrap();
+            for frame in frames {
+                wire.send(1 - port, &frame);
+                wire.seen.push(frame);
+            }
+        }
+    };
+    let listener = b.nic.listen(b"near", 4).unwrap();
+    let there = NetAddress::new(b.nic.properties().mac, b"near").unwrap();
+    a.vi.connect_start(&there, PATIENCE, b"").unwrap();
+    loop {
+        carry();
+        if let Some(request) = listener.poll().unwrap() {
+            request.accept(&b.vi, b"").map_err(|(_, e)| e).unwrap();
+        }
+        if a.vi.connect_done().unwrap().is_some() {
+            break;
+        }
+    }
+    let pair = ViPair { a, b };
+    exchange(&pair, carry);
+    let frames = std::mem::take(&mut wire.borrow_mut().seen);
+    let mut state = 1u64;
+    let mut random = |limit: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize % limit
+    };
+    for round in 0..if std::env::var_os("UVIA_LONG").is_some() { 300_000 } else { 20_000 } {
+        let mut frame = frames[random(frames.len())].clone();
+        let datagram = frame[12..14] == [8, 0];
+        // Behind the stations, and before the frame's own fields: those can break a connection, as they should.
+        let end = if datagram { 54 } else { frame.len() };
+        for _ in 0..=random(3) {
+            let at = 12 + random(end - 12);
+            frame[at] = random(256) as u8;
+        }
+        if !datagram {
+            // From no single station: else it would be the truth, and change the way.
+            frame[22] |= 1;
+        } else if round % 2 == 0 {
+            frame[24..26].fill(0);
+            let checksum = !ones(&frame[14..34]);
+            frame[24..26].copy_from_slice(&checksum.to_be_bytes());
+        }
+        if random(10) == 0 {
+            frame.truncate(1 + random(frame.len()));
+        }
+        wire.borrow_mut().send(random(2), &frame);
+        pair.a.nic.poll().unwrap();
+        pair.b.nic.poll().unwrap();
+        if round % 64 == 0 {
+            carry();
+        }
+    }
+    for end in [&pair.a, &pair.b] {
+        assert_eq!(end.vi.state(), ViState::Connected, "{:?}", end.vi.loss());
+        assert!(end.nic.statistics().adapter.rx_errors > 1000, "{:?}", end.nic.statistics());
+    }
+    exchange(&pair, carry);
+}

@@ -46,6 +46,6 @@ pub use encapsulation::{Encapsulation, UdpOptions};
 pub use error::{ConnectionLoss, Error, Result};
 pub use event::{CompletionEvent, NextCompletion};
 pub use memory::{MemoryAttributes, MemoryHandle, MemoryRegion, ProtectionTag};
-pub use nic::{Nic, NicOptions, NicProperties, Progress};
+pub use nic::{Nic, NicOptions, NicProperties, Progress, Statistics};
 pub use uvia_driver::nic::MacAddress;
 pub use vi::{PostError, Vi};

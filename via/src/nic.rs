@@ -105,6 +105,18 @@ pub struct NicProperties {
     pub classes: &'static [EndpointClass],
 }
 
+/// What a NIC has counted since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// The adapter's counters. Over UDP, datagrams that were dropped as wrong are among its errors.
+    pub adapter: adapter::NicStatistics,
+    /// Frames that were dropped since their end-to-end check was wrong or missing, on connections that have it.
+    pub damaged: u64,
+    /// Frames that were dropped since they made no sense; those that manage connections and have a wrong check are
+    /// among them.
+    pub unsound: u64,
+}
+
 /// A NIC, opened for virtual interfaces.
 ///
 /// It works when it is driven: by every poll of and wait on one of its queues, listeners or interfaces, and by
@@ -318,6 +330,11 @@ impl Nic {
     /// A fault of the adapter.
     pub fn poll(&self) -> Result<usize> {
         self.0.progress()
+    }
+
+    /// What it has counted.
+    pub fn statistics(&self) -> Statistics {
+        self.0.core().provider.statistics()
     }
 
     /// Whether frames can pass: the link is up and the receiver awake.

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::farewell::Farewell;
 use super::held::Held;
 use super::identity::Identities;
-use super::{EngineConfig, Output, Sent, Time};
+use super::{Counters, EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
 
 /// How long the engine waits for a full adapter before it asks to be polled again.
@@ -29,6 +29,7 @@ pub(super) struct Core {
     /// Frames after which an acknowledgement is due at once: before that share is used up.
     pub(super) ack_every: u32,
     pub(super) farewells: Vec<Farewell>,
+    pub(super) counters: Counters,
 }
 
 impl Core {
@@ -44,6 +45,7 @@ impl Core {
             share: 0,
             ack_every: 1,
             farewells: Vec::new(),
+            counters: Counters::default(),
             config,
         };
         core.divide();

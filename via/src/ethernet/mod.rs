@@ -19,7 +19,7 @@ use crate::sinks::Sinks;
 use crate::wire;
 use crate::{
     Clock, Completion, Descriptor, Encapsulation, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion,
-    NetAddress, NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
+    NetAddress, NicProperties, Peer, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use transmit::Transmitter;
@@ -424,6 +424,7 @@ fn peer(address: NetAddress, attributes: engine::RemoteAttributes, private_data:
         max_transfer_size: attributes.max_transfer_size,
         rdma_write: attributes.rdma_write,
         rdma_read: attributes.rdma_read,
+        integrity: attributes.integrity,
         private_data,
     }
 }
@@ -466,6 +467,11 @@ impl Provider for Ethernet {
     fn idle_for(&self) -> Option<Duration> {
         let now = self.now().0;
         self.engine.deadline().map(|at| Duration::from_nanos(at.0.saturating_sub(now)))
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        let engine::Counters { damaged, unsound } = self.engine.counters();
+        Statistics { adapter: self.adapter.statistics(), damaged, unsound }
     }
 
     fn ready(&mut self) -> Result<bool> {

@@ -9,7 +9,7 @@ use crate::ReliabilityLevel;
 const DOCUMENT: &str = include_str!("../../WIRE.md");
 
 /// The rows of the tables that lie under a heading and begin with a column of this name.
-fn rows<'a>(heading: &str, first: &str) -> Vec<Vec<&'a str>> {
+pub(crate) fn rows<'a>(heading: &str, first: &str) -> Vec<Vec<&'a str>> {
     let mut under = heading.is_empty();
     let mut rows = Vec::new();
     let mut table = false;
@@ -36,7 +36,7 @@ fn rows<'a>(heading: &str, first: &str) -> Vec<Vec<&'a str>> {
 }
 
 /// Where each field lies, and how long it is; 0 for the rest of the frame.
-fn fields(heading: &str) -> BTreeMap<&str, (usize, usize)> {
+pub(crate) fn fields(heading: &str) -> BTreeMap<&str, (usize, usize)> {
     let mut at = None;
     rows(heading, "offset")
         .into_iter()

@@ -42,7 +42,7 @@ pub(crate) mod control;
 pub(crate) mod crc;
 pub(crate) mod data;
 #[cfg(test)]
-mod document;
+pub(crate) mod document;
 
 /// Bytes of the Ethernet header.
 pub(crate) const ETHERNET: usize = 14;

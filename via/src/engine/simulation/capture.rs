@@ -28,7 +28,7 @@ pub(super) fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
 
 /// Has tshark dissect frames; for each, what it shows of these fields. What a field shows is without the colons of
 /// addresses, and flags are 0 or 1.
-pub(super) fn dissect(frames: &[Vec<u8>], fields: &[&str]) -> Result<Vec<Vec<String>>> {
+pub(crate) fn dissect(frames: &[Vec<u8>], fields: &[&str]) -> Result<Vec<Vec<String>>> {
     dissect_with(Path::new(SCRIPT), frames, fields)
 }
 

@@ -9,6 +9,8 @@ mod arp;
 mod echo;
 mod header;
 mod neighbours;
+#[cfg(test)]
+mod shown;
 
 use std::net::Ipv4Addr;
 use std::os::fd::BorrowedFd;
