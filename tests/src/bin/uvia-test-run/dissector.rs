@@ -21,7 +21,7 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options) {
     let before = (report.failures(), report.passes());
     for program in programs.iter().filter(|program| program.target == "uvia") {
         let mut command = Command::new(&program.path);
-        command.args(["--ignored", "dissected::"]).current_dir(&program.folder).stdin(Stdio::null());
+        command.args(["--ignored", "dissected"]).current_dir(&program.folder).stdin(Stdio::null());
         if options.long {
             command.env("UVIA_LONG", "1");
         }
