@@ -26,7 +26,7 @@ pub(super) fn capture(frames: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Has tshark dissect frames; for each, what it shows of these fields. What a field shows is without the colons of
+/// Has tshark dissect frames; for each, what it shows of these fields, and then what it remarks. What a field shows is without the colons of
 /// addresses, and flags are 0 or 1.
 pub(crate) fn dissect(frames: &[Vec<u8>], fields: &[&str]) -> Result<Vec<Vec<String>>> {
     dissect_with(Path::new(SCRIPT), frames, fields)
@@ -56,7 +56,8 @@ pub(super) fn dissect_with(script: &Path, frames: &[Vec<u8>], fields: &[&str]) -
         .lines()
         .map(|line| {
             let mut row: Vec<_> = line.split('\t').map(plain).collect();
-            row.truncate(fields.len());
+            // Without the number.
+            row.truncate(fields.len() + 1);
             row
         })
         .collect();

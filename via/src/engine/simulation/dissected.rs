@@ -314,7 +314,7 @@ fn fields_show_what_the_encoder_put_in() {
 }
 
 /// Whether the engine would take it, were all the rest right: without a look at connections.
-fn takes(frame: &[u8]) -> (bool, bool) {
+pub(super) fn takes(frame: &[u8]) -> (bool, bool) {
     let Some(head) = RxFrame::from_slice(frame).words() else { return (false, true) };
     match wire::kind(&head) {
         Some(kind @ (data::DATA | data::ACK)) => {

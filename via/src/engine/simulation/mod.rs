@@ -5,6 +5,7 @@
 
 mod adapter;
 pub(crate) mod capture;
+mod corpus;
 mod dissected;
 mod errors;
 mod faults;
