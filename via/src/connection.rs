@@ -19,6 +19,8 @@ pub struct Peer {
     pub rdma_write: bool,
     /// Whether it lets us read its memory.
     pub rdma_read: bool,
+    /// Whether it asked for the end-to-end check; the connection has it when either end did.
+    pub integrity: bool,
     /// What its program said with the request or the acceptance.
     pub private_data: Vec<u8>,
 }

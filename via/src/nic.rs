@@ -25,9 +25,9 @@ use crate::sleep;
 use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
 use crate::{
-    AsyncError, Clock, Completion, Descriptor, EndpointClass, Error, ErrorCode, ErrorResource, MacAddress,
-    MemoryAttributes, MemoryRegion, ProtectionTag, ReliabilityLevel, Result, Vi, ViAttributes, ViId,
-    WorkQueue,
+    AsyncError, Clock, Completion, Descriptor, Encapsulation, EndpointClass, Error, ErrorCode, ErrorResource,
+    MacAddress, MemoryAttributes, MemoryRegion, ProtectionTag, ReliabilityLevel, Result, UdpOptions, Vi,
+    ViAttributes, ViId, WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -35,7 +35,8 @@ use crate::{
 pub struct NicOptions {
     /// This host's name, by which others find it. Default: the system's host name.
     pub name: Option<String>,
-    /// A hosts file (lines of `MAC NAME...`). Default: /etc/uvia.hosts, where there is one.
+    /// A hosts file (lines of `ADDRESS NAME...`, a station's or an IPv4 address; those of the other kind than the
+    /// encapsulation's are passed over). Default: /etc/uvia.hosts, where there is one.
     pub hosts: Option<PathBuf>,
     /// How the adapter is set up.
     pub adapter: adapter::NicConfig,
@@ -45,6 +46,8 @@ pub struct NicOptions {
     pub progress: Progress,
     /// End-to-end checksums (CRC32C) on every frame; used when either end asks for them.
     pub integrity: bool,
+    /// What frames are wrapped in.
+    pub encapsulation: Encapsulation,
 }
 
 /// Who drives a NIC.
@@ -64,10 +67,12 @@ pub struct NicProperties {
     pub device: String,
     /// The adapter's driver.
     pub driver: &'static str,
-    /// Its station address.
+    /// Its address as a host: the station address, or over UDP what [`UdpOptions::host`] makes of the IPv4 address.
     pub mac: MacAddress,
     /// Message bytes in one frame.
     pub native_mtu: usize,
+    /// What frames are wrapped in.
+    pub encapsulation: Encapsulation,
     /// Longest message or RDMA transfer, bytes.
     pub max_transfer_size: u32,
     /// Most virtual interfaces.
@@ -98,6 +103,18 @@ pub struct NicProperties {
     pub reliability_levels: &'static [ReliabilityLevel],
     /// How sends can reach the adapter.
     pub classes: &'static [EndpointClass],
+}
+
+/// What a NIC has counted since it was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Statistics {
+    /// The adapter's counters. Over UDP, datagrams that were dropped as wrong are among its errors.
+    pub adapter: adapter::NicStatistics,
+    /// Frames that were dropped since their end-to-end check was wrong or missing, on connections that have it.
+    pub damaged: u64,
+    /// Frames that were dropped since they made no sense; those that manage connections and have a wrong check are
+    /// among them.
+    pub unsound: u64,
 }
 
 /// A NIC, opened for virtual interfaces.
@@ -289,7 +306,7 @@ impl Nic {
     /// one that the adapter lives in. Several NICs may share a domain.
     ///
     /// # Errors
-    /// No memory for headers, or a hosts file that cannot be read.
+    /// No memory for headers, a hosts file that cannot be read, or an IPv4 address that cannot be.
     pub fn with_adapter(
         adapter: Box<dyn adapter::Nic>,
         domain: Arc<dyn DmaDomain>,
@@ -319,6 +336,11 @@ impl Nic {
     /// A fault of the adapter.
     pub fn poll(&self) -> Result<usize> {
         self.0.progress()
+    }
+
+    /// What it has counted.
+    pub fn statistics(&self) -> Statistics {
+        self.0.core().provider.statistics()
     }
 
     /// Whether frames can pass: the link is up and the receiver awake.
@@ -438,7 +460,8 @@ impl Nic {
         Ok(Listener::new(self.0.shared.clone(), id))
     }
 
-    /// Finds a host by its name: in the hosts file, else by asking all of the network for up to `timeout`.
+    /// Finds a host by its name: in the hosts file, else by asking all of the network for up to `timeout`. Over UDP
+    /// that is all of the subnet, and an IPv4 address is a name too.
     ///
     /// # Errors
     /// [`Error::UnknownHost`].
@@ -448,6 +471,11 @@ impl Nic {
         }
         if let Some(mac) = self.0.hosts.get(name) {
             return Ok(mac);
+        }
+        if let Encapsulation::Udp(_) = self.0.properties.encapsulation
+            && let Ok(address) = name.parse()
+        {
+            return Ok(UdpOptions::host(address));
         }
         {
             let mut core = self.0.core();
@@ -481,9 +509,10 @@ impl Shared {
             Some(name) => name,
             None => system_host_name(),
         };
-        let hosts = Hosts::load(options.hosts.as_deref())?;
+        let hosts = Hosts::load(options.hosts.as_deref(), options.encapsulation)?;
         let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(adapter, domain, &name, options.clock, options.integrity)?;
+        let mut provider =
+            Ethernet::new(adapter, domain, &name, options.clock, options.integrity, options.encapsulation)?;
         for (name, mac) in hosts.iter() {
             provider.add_host(name, mac)?;
         }

@@ -11,7 +11,7 @@ use crate::ethernet::Ethernet;
 use crate::sinks::Sinks;
 use crate::{
     ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
-    NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
+    NicProperties, Peer, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
 };
 
 pub(crate) use crate::engine::{ListenerId, RequestId};
@@ -39,6 +39,7 @@ pub(crate) trait Provider: Send {
     fn progress(&mut self, sink: &mut Sinks) -> Result<usize>;
     /// How long until `progress` must run although nothing arrives; `None`: not at all.
     fn idle_for(&self) -> Option<Duration>;
+    fn statistics(&mut self) -> Statistics;
     fn ready(&mut self) -> Result<bool>;
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;
     fn arm(&mut self, on: bool) -> Result<()>;

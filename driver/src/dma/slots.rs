@@ -8,10 +8,25 @@ use crate::Result;
 
 /// Slots of `SIZE` bytes, one behind the other. A slot is found with one check; what is then done within it is
 /// checked against a constant.
+///
+/// A clone is another handle to the same slots: two layers that make one frame write into one slot, in turn.
+#[derive(Clone)]
 pub struct DmaSlots<const SIZE: usize> {
-    memory: DmaMemory,
+    /// The first slot.
+    at: *mut u8,
+    iova: u64,
     count: usize,
+    /// Bytes before the first slot.
+    room: usize,
+    /// Where they lie; kept, and not looked at.
+    _memory: Arc<DmaMemory>,
 }
+
+// SAFETY: the pointer is into the memory, which is Send and Sync and lives as long; it is followed as that memory's own
+// is, by volatile accesses.
+unsafe impl<const SIZE: usize> Send for DmaSlots<SIZE> {}
+// SAFETY: as above.
+unsafe impl<const SIZE: usize> Sync for DmaSlots<SIZE> {}
 
 /// One slot.
 #[derive(Clone, Copy)]
@@ -30,9 +45,25 @@ impl<const SIZE: usize> DmaSlots<SIZE> {
     /// # Errors
     /// As [`DmaMemory::allocate`].
     pub fn allocate(domain: Arc<dyn DmaDomain>, count: usize) -> Result<Self> {
+        Self::allocate_with_room(domain, count, 0)
+    }
+
+    /// As [`DmaSlots::allocate`], with `room` bytes before each slot that may be sent with it: those before the first
+    /// slot, and the last ones of the slot before for the others. Whoever uses them leaves these free.
+    ///
+    /// # Errors
+    /// As [`DmaMemory::allocate`].
+    ///
+    /// # Panics
+    /// When the room is no multiple of 8, or larger than a slot.
+    pub fn allocate_with_room(domain: Arc<dyn DmaDomain>, count: usize, room: usize) -> Result<Self> {
         let () = Self::SOUND;
-        let memory = DmaMemory::allocate(domain, count.saturating_mul(SIZE), Rights::READ)?;
-        Ok(Self { memory, count })
+        assert!(room.is_multiple_of(8) && room <= SIZE);
+        let bytes = count.saturating_mul(SIZE).saturating_add(room);
+        let memory = DmaMemory::allocate(domain, bytes, Rights::READ)?;
+        let at = memory.as_ptr().wrapping_add(room);
+        let iova = memory.iova() + room as u64;
+        Ok(Self { at, iova, count, room, _memory: Arc::new(memory) })
     }
 
     /// Slots.
@@ -47,8 +78,23 @@ impl<const SIZE: usize> DmaSlots<SIZE> {
             return None;
         }
         let offset = number * SIZE;
-        let at = self.memory.as_ptr().wrapping_add(offset);
-        Some(DmaSlot { at, iova: self.memory.iova() + offset as u64, _memory: PhantomData })
+        let at = self.at.wrapping_add(offset);
+        Some(DmaSlot { at, iova: self.iova + offset as u64, _memory: PhantomData })
+    }
+
+    /// Writes bytes right before a slot; answers these and the slot's first `len` bytes, for a NIC's descriptor.
+    /// `None` when there are not so many slots.
+    ///
+    /// # Panics
+    /// When there is no such room, or the slot is shorter.
+    #[inline]
+    pub fn put_before(&self, number: usize, bytes: &[u8], len: usize) -> Option<DmaSegment> {
+        let slot = self.get(number)?;
+        assert!(bytes.len() <= self.room && len <= SIZE);
+        // SAFETY: the room lies within the memory: before the first slot as allocated, and before the others since a
+        // slot is at least as large. A slice is no part of memory that is never referenced.
+        unsafe { copy::copy(bytes.as_ptr(), slot.at.sub(bytes.len()), bytes.len()) };
+        Some(DmaSegment::new(slot.iova - bytes.len() as u64, (bytes.len() + len) as u32))
     }
 }
 
@@ -93,6 +139,18 @@ impl<const SIZE: usize> DmaSlot<'_, SIZE> {
         }
     }
 
+    /// Copies its first bytes out.
+    ///
+    /// # Panics
+    /// When it is shorter.
+    #[inline]
+    pub fn read_bytes(&self, into: &mut [u8]) {
+        assert!(into.len() <= SIZE);
+        // SAFETY: the source lies within the slot, and the target is a slice, no part of memory that is never
+        // referenced.
+        unsafe { copy::copy(self.at, into.as_mut_ptr(), into.len()) }
+    }
+
     /// Its first `len` bytes, for a NIC's descriptor.
     ///
     /// # Panics
@@ -115,12 +173,39 @@ mod tests {
         for n in 0..3u64 {
             let slot = slots.get(n as usize).unwrap();
             slot.write_words(&[n; 8]);
-            assert_eq!(slot.segment(64).iova(), slots.memory.iova() + 64 * n);
+            assert_eq!(slot.segment(64).iova(), slots._memory.iova() + 64 * n);
         }
         slots.get(1).unwrap().write_bytes(63, &[9]);
-        let bytes: Vec<u8> = (0..192).map(|n| slots.memory.read::<u8>(n)).collect();
+        let bytes: Vec<u8> = (0..192).map(|n| slots._memory.read::<u8>(n)).collect();
         assert_eq!((bytes[63], bytes[64], bytes[127], bytes[128]), (0, 1, 9, 2));
         assert!(slots.get(3).is_none() && slots.count() == 3);
+    }
+
+    #[test]
+    fn what_is_put_before_a_slot_goes_with_it() {
+        let slots = DmaSlots::<64>::allocate_with_room(Arc::new(IdentityDomain::default()), 3, 16).unwrap();
+        let memory = slots.clone()._memory;
+        for n in 0..3 {
+            slots.get(n).unwrap().write_bytes(0, &[n as u8 + 1; 48]);
+            let segment = slots.put_before(n, &[0xb0 + n as u8; 10], 20).unwrap();
+            assert_eq!((segment.iova(), segment.len()), (memory.iova() + 64 * n as u64 + 6, 30));
+        }
+        for n in 0..3 {
+            let bytes: Vec<u8> = (0..64).map(|at| memory.read::<u8>(64 * n + at)).collect();
+            assert_eq!(bytes[6..16], [0xb0 + n as u8; 10]);
+            assert_eq!(bytes[16..], [n as u8 + 1; 48]);
+            let mut read = [0; 48];
+            slots.get(n).unwrap().read_bytes(&mut read);
+            assert_eq!(read, [n as u8 + 1; 48]);
+        }
+        assert!(slots.put_before(3, &[], 0).is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "self.room")]
+    fn nothing_is_put_before_what_has_no_room() {
+        let slots = DmaSlots::<64>::allocate(Arc::new(IdentityDomain::default()), 2).unwrap();
+        let _ = slots.put_before(1, &[0], 1);
     }
 
     #[test]

@@ -128,6 +128,16 @@ impl<'a> RxFrame<'a> {
         self.len == 0
     }
 
+    /// `len` bytes of it from `offset` on, as a frame of their own; `None` when it is shorter.
+    #[inline]
+    pub fn part(&self, offset: usize, len: usize) -> Option<RxFrame<'a>> {
+        if offset > self.len || self.len - offset < len {
+            return None;
+        }
+        // Within the frame, which is mapped for 'a.
+        Some(Self { bytes: self.bytes.wrapping_add(offset), len, _buffer: PhantomData })
+    }
+
     /// Copies `into.len()` bytes from `offset` on; false, and nothing copied, when the frame is shorter.
     #[inline]
     #[must_use]

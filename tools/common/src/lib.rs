@@ -10,7 +10,7 @@ mod size;
 mod steps;
 
 pub use exit::{EXIT_CODES, Failure, run};
-pub use nic::{NicArgs, given_device};
+pub use nic::{Encap, NicArgs, given_device};
 pub use output::{print_json, print_line};
 pub use size::{BadSize, Size};
 pub use steps::Steps;

@@ -1,8 +1,21 @@
-//! Which NIC, and by which name we are known on it.
+//! Which NIC, by which name we are known on it, and what its frames are wrapped in.
 
+use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use uvia::{Encapsulation, NicOptions, UdpOptions};
+
 use crate::Failure;
+
+/// What frames are wrapped in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum Encap {
+    /// Ethernet alone
+    #[default]
+    Ethernet,
+    /// UDP over IPv4, which routers forward
+    Udp,
+}
 
 /// The options that every tool takes which opens a NIC; flatten them into the tool's own.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -16,9 +29,30 @@ pub struct NicArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// File of known hosts: a line each, station address and names
+    /// File of known hosts: a line each, address and names
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
+
+    /// What frames are wrapped in; the same at both ends
+    #[arg(long, value_enum, default_value_t = Encap::Ethernet)]
+    pub encap: Encap,
+
+    /// With --encap udp: the NIC's IPv4 address and the bits of its subnet, such as 10.0.0.1/24. It is the NIC's alone;
+    /// with a pair of NICs the second has the next one
+    #[arg(long, value_name = "ADDRESS/BITS")]
+    pub address: Option<UdpOptions>,
+
+    /// With --encap udp: the router to hosts beyond the subnet
+    #[arg(long, value_name = "ADDRESS")]
+    pub gateway: Option<Ipv4Addr>,
+
+    /// With --encap udp: the port at both ends [default: 34997]
+    #[arg(long, value_name = "PORT")]
+    pub port: Option<u16>,
+
+    /// Check every frame from end to end by CRC32C; used when either end asks for it
+    #[arg(long)]
+    pub integrity: bool,
 }
 
 impl NicArgs {
@@ -28,6 +62,39 @@ impl NicArgs {
     /// None was; an empty UVIA_NIC counts as none.
     pub fn device(&self) -> Result<&str, Failure> {
         given_device(self.nic.as_deref())
+    }
+
+    /// How the NIC is to be opened.
+    ///
+    /// # Errors
+    /// Options of UDP without it, or it without an address.
+    pub fn options(&self) -> Result<NicOptions, Failure> {
+        Ok(NicOptions {
+            name: self.name.clone(),
+            hosts: self.hosts.clone(),
+            integrity: self.integrity,
+            encapsulation: self.encapsulation()?,
+            ..NicOptions::default()
+        })
+    }
+
+    fn encapsulation(&self) -> Result<Encapsulation, Failure> {
+        match (self.encap, self.address) {
+            (Encap::Udp, Some(options)) => Ok(Encapsulation::Udp(UdpOptions {
+                gateway: self.gateway,
+                port: self.port.unwrap_or(options.port),
+                ..options
+            })),
+            (Encap::Udp, None) => {
+                Err(Failure::usage("--encap udp needs an address of the NIC's own: --address 10.0.0.1/24"))
+            }
+            (Encap::Ethernet, None) if self.gateway.is_none() && self.port.is_none() => {
+                Ok(Encapsulation::Ethernet)
+            }
+            (Encap::Ethernet, _) => {
+                Err(Failure::usage("--address, --gateway and --port go with --encap udp only"))
+            }
+        }
     }
 }
 
@@ -41,4 +108,31 @@ pub fn given_device(nic: Option<&str>) -> Result<&str, Failure> {
             "which NIC? Give --nic DEV (a PCI address such as 0000:01:00.0, vfio-user:PATH or shm:NAME) or set UVIA_NIC; `uvia-bind status` lists those of this machine",
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_udp_go_with_it_alone() {
+        let address = Some("10.0.0.1/24".parse().unwrap());
+        let gateway = Some(Ipv4Addr::new(10, 0, 0, 254));
+        let udp = NicArgs { encap: Encap::Udp, address, gateway, port: Some(7), ..NicArgs::default() };
+        let Encapsulation::Udp(options) = udp.options().unwrap().encapsulation else { panic!() };
+        assert_eq!((options.gateway, options.port, options.prefix), (gateway, 7, 24));
+        let usual = NicArgs { port: None, ..udp.clone() };
+        let Encapsulation::Udp(options) = usual.options().unwrap().encapsulation else { panic!() };
+        assert_eq!(options.port, UdpOptions::PORT);
+        assert_eq!(NicArgs::default().options().unwrap().encapsulation, Encapsulation::Ethernet);
+        let none = NicArgs::default();
+        for wrong in [
+            NicArgs { address: None, ..udp.clone() },
+            NicArgs { encap: Encap::Ethernet, ..udp },
+            NicArgs { gateway, ..none.clone() },
+            NicArgs { port: Some(1), ..none },
+        ] {
+            assert!(matches!(wrong.options(), Err(Failure::Usage(_))), "{wrong:?}");
+        }
+    }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 pub use receiver::{Receiver, ReceiverOptions};
 pub use room::Room;
 pub use sender::{Copied, SenderOptions, Source, send};
-use uvia::{Nic, NicOptions};
+use uvia::Nic;
 use uvia_tools::{Failure, NicArgs};
 
 use cli::Cli;
@@ -61,8 +61,7 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
 }
 
 fn open(args: &NicArgs, timeout: Duration) -> Result<Nic, Failure> {
-    let options = NicOptions { name: args.name.clone(), hosts: args.hosts.clone(), ..NicOptions::default() };
-    let nic = Nic::open(args.device()?, options)?;
+    let nic = Nic::open(args.device()?, args.options()?)?;
     nic.wait_ready(timeout)?;
     Ok(nic)
 }

@@ -30,6 +30,9 @@ Examples:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --op read --vis 16 --level reception
   What it costs to sleep on the adapter's interrupt in place of polling:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --wait interrupt
+  Through routers, over UDP:
+    uvia-perf lat --listen --nic 0000:01:00.0 --encap udp --address 10.2.0.2/24 --gateway 10.2.0.1
+    uvia-perf lat --to 10.2.0.2 --nic 0000:01:00.0 --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1
   The same at the level of Ethernet frames, and of the kernel's UDP:
     uvia-perf raw lat --pair 0000:01:00.0 0000:02:00.0
     uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486 --copy
@@ -194,7 +197,8 @@ pub struct Ends {
     #[arg(long, group = "where")]
     listen: bool,
 
-    /// Be the end that asks; the other end listens there: a host's name or station address (udp: ADDR:PORT)
+    /// Be the end that asks; the other end listens there: a host's name, station address, or IPv4 address with
+    /// --encap udp (udp: ADDR:PORT)
     #[arg(long, value_name = "WHERE", group = "where")]
     to: Option<String>,
 }
@@ -341,6 +345,8 @@ mod tests {
             "uvia-perf udp lat --listen --bind 127.0.0.1:0",
             "uvia-perf udp lat --to 10.0.0.1:18515 --sizes 64,1K,16K",
             "uvia-perf lat --pair a b --class pio --iterations 10 --warmup 0",
+            "uvia-perf lat --to 10.2.0.2 --nic x --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1",
+            "uvia-perf bw --pair a b --encap udp --address 10.0.0.1/24 --port 4000 --integrity",
         ] {
             assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
         }
@@ -358,6 +364,8 @@ mod tests {
             "uvia-perf lat --listen --vis 0",
             "uvia-perf lat --listen --wait async",
             "uvia-perf raw lat --listen --copy",
+            "uvia-perf lat --listen --encap udp --address 10.0.0.1",
+            "uvia-perf lat --listen --encap tcp",
             "uvia-perf raw",
             "uvia-perf udp lat --listen --bind here",
         ] {

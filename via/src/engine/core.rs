@@ -7,7 +7,7 @@ use super::directory::Directory;
 use super::farewell::Farewell;
 use super::held::Held;
 use super::identity::Identities;
-use super::{EngineConfig, Output, Sent, Time};
+use super::{Counters, EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
 
 /// Connections from which on they are a crowd, of which most are idle, where the receive ring is too small for all.
@@ -40,6 +40,7 @@ pub(super) struct Core {
     /// Frames after which an acknowledgement is due at once: before that share is used up.
     pub(super) ack_every: u32,
     pub(super) farewells: Vec<Farewell>,
+    pub(super) counters: Counters,
 }
 
 impl Core {
@@ -58,6 +59,7 @@ impl Core {
             share: 0,
             ack_every: 1,
             farewells: Vec::new(),
+            counters: Counters::default(),
             config,
         };
         core.divide();

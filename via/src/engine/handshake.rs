@@ -49,6 +49,7 @@ impl From<&Offer<'_>> for RemoteAttributes {
             max_transfer_size: offer.max_transfer_size,
             rdma_write: offer.rdma_write,
             rdma_read: offer.rdma_read,
+            integrity: offer.integrity,
         }
     }
 }

@@ -24,7 +24,7 @@ mod reads;
 mod receiver;
 mod sender;
 #[cfg(test)]
-mod simulation;
+pub(crate) mod simulation;
 mod time;
 mod timers;
 mod unreliable;
@@ -107,6 +107,11 @@ impl Engine {
     /// The registered regions.
     pub fn regions(&mut self) -> &mut RegionTable {
         &mut self.core.regions
+    }
+
+    /// Frames that were dropped.
+    pub fn counters(&self) -> Counters {
+        self.core.counters
     }
 
     /// The levels offered. The two reliable ones are the same here: a frame is acknowledged after its bytes are in their
@@ -341,10 +346,15 @@ impl Engine {
             Some(Slot { endpoint: Some(endpoint), .. }) if endpoint.identity == fixed.identity => endpoint,
             _ => return self.stale(now, head, fixed.identity, out),
         };
-        if endpoint.state != ViState::Connected || !fixed.is_sound(kind, frame.len()) {
+        if endpoint.state != ViState::Connected {
+            return;
+        }
+        if !fixed.is_sound(kind, frame.len()) {
+            self.core.counters.unsound += 1;
             return;
         }
         if endpoint.integrity && !data::verify(fixed, frame) {
+            self.core.counters.damaged += 1;
             return;
         }
         endpoint.calm = false;
@@ -408,7 +418,10 @@ impl Engine {
         if !frame.read(0, copy) {
             return;
         }
-        let Some((envelope, control)) = parse(copy) else { return };
+        let Some((envelope, control)) = parse(copy) else {
+            self.core.counters.unsound += 1;
+            return;
+        };
         let mac = self.core.config.mac;
         if let Control::Query { name } = control {
             if name == self.core.config.name && envelope.from != mac.0 {

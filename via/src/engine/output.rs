@@ -67,6 +67,15 @@ impl FrameToken {
     pub const NO_MEMORY: Self = Self(u64::MAX);
 }
 
+/// Frames that were dropped, since the engine was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Of a connection with the end-to-end check, which was wrong or missing.
+    pub damaged: u64,
+    /// That made no sense; frames that manage with a wrong check among them.
+    pub unsound: u64,
+}
+
 /// What became of a frame that was offered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
@@ -89,6 +98,8 @@ pub struct RemoteAttributes {
     pub rdma_write: bool,
     /// Whether it lets its peer read.
     pub rdma_read: bool,
+    /// Whether it wants the end-to-end check.
+    pub integrity: bool,
 }
 
 /// Why a request came to nothing.

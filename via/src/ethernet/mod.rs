@@ -4,6 +4,7 @@ mod answers;
 mod bell;
 mod loopback;
 mod transmit;
+mod udp;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -19,13 +20,14 @@ use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire;
 use crate::{
-    Clock, Completion, Descriptor, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
-    NicProperties, Peer, ProtectionTag, Result, ViAttributes, ViId, ViState,
+    Clock, Completion, Descriptor, Encapsulation, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion,
+    NetAddress, NicProperties, Peer, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use bell::Bell;
 use loopback::Loopback;
 use transmit::Transmitter;
+use udp::UdpAdapter;
 
 /// Frames taken from the adapter in one burst: bounds how long the engine is held.
 const BURST: usize = 64;
@@ -48,6 +50,7 @@ pub(crate) struct Ethernet {
     doomed: Vec<ViId>,
     /// When the adapter is looked after next.
     look_at: Time,
+    encapsulation: Encapsulation,
 }
 
 impl Ethernet {
@@ -57,9 +60,10 @@ impl Ethernet {
         name: &str,
         clock: Clock,
         integrity: bool,
+        encapsulation: Encapsulation,
     ) -> Result<Self> {
+        let (adapter, transmitter) = wrapped(adapter, &domain, encapsulation, &clock)?;
         let about = adapter.properties().clone();
-        let transmitter = Transmitter::new(&domain, &about)?;
         let mut engine = Engine::new(EngineConfig {
             mac: about.mac,
             name: name.to_owned(),
@@ -91,6 +95,7 @@ impl Ethernet {
             max_listeners: engine::MAX_LISTENERS,
             max_discriminator: NetAddress::MAX_DISCRIMINATOR,
             max_private_data: engine::MAX_PRIVATE_DATA,
+            encapsulation,
             reliability_levels: Engine::RELIABILITY_LEVELS,
             classes: &[crate::EndpointClass::Dma],
         };
@@ -105,7 +110,26 @@ impl Ethernet {
             bell: adapter.interrupt().map(Bell::new).transpose()?,
             armed: false,
         };
-        Ok(Self { engine, adapter, port, domain, properties, clock, doomed: Vec::new(), look_at: Time(0) })
+        Ok(Self {
+            engine,
+            adapter,
+            port,
+            domain,
+            properties,
+            clock,
+            doomed: Vec::new(),
+            look_at: Time(0),
+            encapsulation,
+        })
+    }
+
+    /// # Errors
+    /// [`crate::Error::Parameter`] for a host that there is no way to.
+    fn check_way(&self, host: MacAddress) -> Result<()> {
+        match &self.encapsulation {
+            Encapsulation::Ethernet => Ok(()),
+            Encapsulation::Udp(options) => options.check_way(host),
+        }
     }
 
     #[inline]
@@ -486,6 +510,7 @@ fn peer(address: NetAddress, attributes: engine::RemoteAttributes, private_data:
         max_transfer_size: attributes.max_transfer_size,
         rdma_write: attributes.rdma_write,
         rdma_read: attributes.rdma_read,
+        integrity: attributes.integrity,
         private_data,
     }
 }
@@ -531,6 +556,11 @@ impl Provider for Ethernet {
         }
         let now = self.now().0;
         self.engine.deadline().map(|at| Duration::from_nanos(at.0.saturating_sub(now)))
+    }
+
+    fn statistics(&mut self) -> Statistics {
+        let engine::Counters { damaged, unsound } = self.engine.counters();
+        Statistics { adapter: self.adapter.statistics(), damaged, unsound }
     }
 
     fn ready(&mut self) -> Result<bool> {
@@ -638,6 +668,7 @@ impl Provider for Ethernet {
         private_data: &[u8],
         sinks: &mut Sinks,
     ) -> Result<()> {
+        self.check_way(remote.host)?;
         self.port.due.set(Due::LOOPS, self.port.due.contains(Due::LOOPS) || remote.host == self.port.mac);
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
@@ -656,6 +687,7 @@ impl Provider for Ethernet {
         timeout: Duration,
         sinks: &mut Sinks,
     ) -> Result<()> {
+        self.check_way(remote.host)?;
         self.port.due.set(Due::LOOPS, self.port.due.contains(Due::LOOPS) || remote.host == self.port.mac);
         self.port.asked.insert(vi, (remote.clone(), timeout));
         self.with(sinks, |engine, now, out| {
@@ -705,6 +737,27 @@ fn tuning(lossless: bool, integrity: bool) -> Tuning {
         rto_initial: LOSSLESS_TIMEOUT,
         rto_max: 2 * LOSSLESS_TIMEOUT,
         ..tuning
+    }
+}
+
+/// The adapter as the engine sees it, and what puts frames into it.
+fn wrapped(
+    adapter: Box<dyn Nic>,
+    domain: &Arc<dyn DmaDomain>,
+    encapsulation: Encapsulation,
+    clock: &Clock,
+) -> Result<(Box<dyn Nic>, Transmitter)> {
+    match encapsulation {
+        Encapsulation::Ethernet => {
+            let transmitter = Transmitter::new(domain, adapter.properties())?;
+            Ok((adapter, transmitter))
+        }
+        Encapsulation::Udp(options) => {
+            let mut adapter = Box::new(UdpAdapter::new(adapter, domain, options, clock.clone())?);
+            let transmitter = Transmitter::new(domain, adapter.properties())?;
+            adapter.share(transmitter.slots());
+            Ok((adapter, transmitter))
+        }
     }
 }
 

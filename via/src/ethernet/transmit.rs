@@ -6,16 +6,24 @@ use uvia_driver::dma::{DmaDomain, DmaSegment, DmaSlots};
 use uvia_driver::nic::{Nic, NicProperties, TxFrame};
 
 use crate::engine::{FrameToken, PayloadPart, Sent};
+use crate::wire::control::MAX_CONTROL;
+use crate::wire::data::MAX_HEADER;
 use crate::wire::{FIXED, Words};
 use crate::{Result, Segment};
 
-/// Bytes of a slot: the header, and a small payload behind it.
-const SLOT: usize = 256;
+/// Bytes of a slot: the header, or a whole frame that manages, and a small payload behind it.
+pub(super) const SLOT: usize = 512;
+/// Bytes before a slot: for the headers of an encapsulation. They are the last ones of the slot before, so that slots
+/// begin where they would without.
+pub(super) const ROOM: usize = 48;
+/// What may be written into a slot.
+const USED: usize = SLOT - ROOM;
+const _: () = assert!(MAX_CONTROL <= USED && MAX_HEADER <= USED);
 /// The longest payload that is copied behind its header instead of being fetched from where it lies. Up to here the
 /// copy costs less than the second descriptor, and the memory is free at once. This is the one copy on the way out.
 const INLINE: usize = 128;
 /// Segments of a frame that are kept on the stack; more than any gather list of one frame has.
-const SEGMENTS: usize = 64;
+pub(super) const SEGMENTS: usize = 64;
 /// In an adapter's token, beside the slot: the frame refers to registered memory.
 const REFERS: u64 = 1 << 16;
 
@@ -66,13 +74,18 @@ impl Transmitter {
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, about: &NicProperties) -> Result<Self> {
         let count = about.tx_slots.clamp(2, usize::from(u16::MAX));
         Ok(Self {
-            slots: DmaSlots::allocate(domain.clone(), count)?,
+            slots: DmaSlots::allocate_with_room(domain.clone(), count, ROOM)?,
             free: Free::all(count as u16),
             tokens: vec![FrameToken::NO_MEMORY; count],
             referenced: 0,
             low: count / 2,
             refusal: None,
         })
+    }
+
+    /// Another handle to the slots: that of a frame is the lower 16 bits of its token, and its header begins there.
+    pub(super) fn slots(&self) -> DmaSlots<SLOT> {
+        self.slots.clone()
     }
 
     /// Whether a payload goes behind its header.
@@ -122,7 +135,7 @@ impl Transmitter {
         let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
         slot.write_bytes(0, header);
         let bytes: usize = payload.iter().map(|part| part.len).sum();
-        let copied = bytes <= INLINE && header.len() + bytes <= SLOT;
+        let copied = bytes <= INLINE && header.len() + bytes <= USED;
         let accepted = if copied {
             let mut at = header.len();
             let mut whole = true;

@@ -29,7 +29,7 @@ pub(crate) const READ: u16 = 0x80;
 pub(crate) const ANSWER: u16 = 0x100;
 /// On an acknowledgement alone: the next frame came, and was not taken, since no receive is posted for it.
 pub(crate) const NOT_READY: u16 = 0x200;
-const KNOWN: u16 = 0x3ff;
+pub(super) const KNOWN: u16 = 0x3ff;
 
 /// Longest header: the fixed part and all extensions.
 pub(crate) const MAX_HEADER: usize = FIXED + 32;

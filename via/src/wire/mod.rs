@@ -41,6 +41,8 @@
 pub(crate) mod control;
 pub(crate) mod crc;
 pub(crate) mod data;
+#[cfg(test)]
+pub(crate) mod document;
 
 /// Bytes of the Ethernet header.
 pub(crate) const ETHERNET: usize = 14;

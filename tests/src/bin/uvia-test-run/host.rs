@@ -4,9 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::num::NonZero;
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::Options;
 use crate::build::Program;
 use crate::report::{Failure, Report, Verdict};
+use crate::{Options, dissector};
 
 /// What the reason of an ignored test starts with when it is run in a guest.
 pub const IN_GUEST: &str = "needs a guest";
@@ -102,13 +102,13 @@ pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
 }
 
 /// Runs a program of Rust's test harness and counts its tests.
-fn count(report: &mut Report, group: &str, mut command: Command) -> Result<ExitStatus, Failure> {
+pub fn count(report: &mut Report, group: &str, mut command: Command) -> Result<ExitStatus, Failure> {
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or("no output to read")?;
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         println!("{line}");
-        report.harness_line(group, &line, |why| why.starts_with(IN_GUEST));
+        report.harness_line(group, &line, |why| why.starts_with(IN_GUEST) || why == dissector::NEEDS);
     }
     Ok(child.wait()?)
 }

@@ -1,11 +1,13 @@
 //! Runs every test, on the host and in guests, and counts them all: what `tests/run` starts once all is installed.
 
 mod build;
+mod dissector;
 mod guests;
 mod host;
 mod instructions;
 mod models;
 mod report;
+mod routed;
 mod tools;
 mod two_guests;
 
@@ -57,6 +59,8 @@ enum Part {
     Guests,
     /// The main job, and tools between two guests.
     TwoGuests,
+    /// UDP between two guests with a router, a third one, between them.
+    Routed,
     /// Our models as NICs of guests: under Linux's drivers, and under ours.
     ModelsInGuests,
 }
@@ -68,7 +72,7 @@ impl Options {
                 Part::Lints | Part::Host => true,
                 // Valgrind is not for those who are in a hurry.
                 Part::Instructions => !self.quick,
-                Part::Guests | Part::TwoGuests | Part::ModelsInGuests => false,
+                Part::Guests | Part::TwoGuests | Part::Routed | Part::ModelsInGuests => false,
             };
         }
         self.only.is_empty() || self.only.contains(&part)
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
     let programs = programs(&mut report, &options);
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Host)) {
         host::tests(&mut report, programs, &options);
+        dissector::run(&mut report, programs, &options);
     }
     if options.wants(Part::Instructions) {
         instructions::run(&mut report);
@@ -93,6 +98,9 @@ fn main() -> ExitCode {
     }
     if options.wants(Part::TwoGuests) {
         two_guests::run(&mut report, &options);
+    }
+    if options.wants(Part::Routed) {
+        routed::run(&mut report, &options);
     }
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::ModelsInGuests)) {
         models::run(&mut report, programs, &options);

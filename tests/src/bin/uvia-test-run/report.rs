@@ -85,6 +85,11 @@ impl Report {
         self.failed.len()
     }
 
+    /// How many have passed.
+    pub fn passes(&self) -> usize {
+        self.passed
+    }
+
     /// Sums up; whether all is well.
     pub fn close(&self) -> bool {
         println!("\n{} s", self.start.elapsed().as_secs());

@@ -53,6 +53,14 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str) {
     case("uvia-perf measures latency, for sends, writes and raw frames", &|| latencies(guest));
     case("uvia-perf measures bandwidth, for sends, writes and raw frames", &|| bandwidths(guest));
     case("uvia-perf reads, waits by interrupt, and uses connections in other manners", &|| manners(guest));
+    case("uvia-perf measures latency and bandwidth over UDP too", &|| {
+        let over = "--pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --encap udp --address 10.0.0.1/24 --json";
+        for what in ["lat --size 64 --iterations 500", "bw --op write --size 256K --iterations 8 --integrity"]
+        {
+            objects(guest, &format!("uvia-perf {what} {over}"))?;
+        }
+        Ok(Verdict::Passed)
+    });
     case("uvia-info tells of both NICs", &|| {
         for nic in ["$UVIA_NIC_A", "$UVIA_NIC_B"] {
             let info = objects(guest, &format!("uvia-info --nic \"{nic}\" --json"))?;

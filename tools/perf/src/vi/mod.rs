@@ -7,9 +7,10 @@ mod order;
 mod pair;
 mod side;
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use uvia::{MacAddress, Nic, NicOptions};
+use uvia::{Encapsulation, MacAddress, Nic, NicOptions};
 use uvia_driver::nic::NicConfig;
 use uvia_tools::{Failure, NicArgs};
 
@@ -34,8 +35,8 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
     let load = Load::from(&args.load);
     match args.ends.choice()? {
         PairOrHost::Pair(a, b) => {
-            let a = open(a, "pair-a", &args.nic)?;
-            let b = open(b, "pair-b", &args.nic)?;
+            let a = open(a, "pair-a", 0, &args.nic)?;
+            let b = open(b, "pair-b", 1, &args.nic)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
             match args.wait {
@@ -140,23 +141,22 @@ fn measure(
 }
 
 fn open_own(args: &NicArgs) -> Result<Nic, Failure> {
-    let device = args.device()?;
-    open_as(device, args.name.clone(), args)
+    open_as(args.device()?, args.options()?)
 }
 
-/// The two ends of a pair need names of their own, if only so that neither takes a query for the other's.
-fn open(device: &str, name: &str, args: &NicArgs) -> Result<Nic, Failure> {
-    open_as(device, Some(name.to_owned()), args)
+/// The two ends of a pair need names of their own, if only so that neither takes a query for the other's, and over UDP
+/// addresses: the one given, and the next.
+fn open(device: &str, name: &str, number: u32, args: &NicArgs) -> Result<Nic, Failure> {
+    let mut options = NicOptions { name: Some(name.to_owned()), ..args.options()? };
+    if let Encapsulation::Udp(udp) = &mut options.encapsulation {
+        udp.address = Ipv4Addr::from_bits(udp.address.to_bits().wrapping_add(number));
+    }
+    open_as(device, options)
 }
 
-fn open_as(device: &str, name: Option<String>, args: &NicArgs) -> Result<Nic, Failure> {
-    let options = NicOptions {
-        name,
-        hosts: args.hosts.clone(),
-        adapter: NicConfig { tx_ring: 256, rx_ring: 512, ..NicConfig::default() },
-        ..NicOptions::default()
-    };
-    Ok(Nic::open(device, options)?)
+fn open_as(device: &str, options: NicOptions) -> Result<Nic, Failure> {
+    let adapter = NicConfig { tx_ring: 256, rx_ring: 512, ..NicConfig::default() };
+    Ok(Nic::open(device, NicOptions { adapter, ..options })?)
 }
 
 fn ready(nic: &Nic, timeout: Duration) -> Result<(), Failure> {

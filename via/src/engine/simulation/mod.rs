@@ -4,15 +4,19 @@
 #![allow(clippy::vec_box)] // Descriptors are boxed when they are posted, and so they are kept.
 
 mod adapter;
+pub(crate) mod capture;
+mod corpus;
+mod dissected;
 mod errors;
 mod faults;
 mod flips;
 mod floods;
 mod fuzz;
+mod integrity;
 mod not_ready;
 mod pair;
 mod peers;
-mod rng;
+pub(crate) mod rng;
 mod scenarios;
 mod steady;
 mod stream;

@@ -2,10 +2,10 @@
 
 /// SplitMix64.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(pub(super) u64);
+pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,12 +14,12 @@ impl Rng {
     }
 
     /// Less than `limit`, which is not 0.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// True so many times of a million.
-    pub(super) fn chance(&mut self, millionths: u64) -> bool {
+    pub(crate) fn chance(&mut self, millionths: u64) -> bool {
         millionths != 0 && self.below(1_000_000) < millionths
     }
 }
