@@ -40,6 +40,7 @@ pub(crate) trait Provider: Send {
     /// How long until `progress` must run although nothing arrives; `None`: not at all.
     fn idle_for(&self) -> Option<Duration>;
     fn ready(&mut self) -> Result<bool>;
+    fn neighbours(&self) -> Vec<MacAddress>;
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;
     fn arm(&mut self, on: bool) -> Result<()>;
 
@@ -70,6 +71,8 @@ pub(crate) trait Provider: Send {
 
     fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId>;
     fn unlisten(&mut self, listener: ListenerId, sink: &mut Sinks);
+    /// Forgets the requests that wait at a listener and were not handed out.
+    fn overhear(&mut self, listener: ListenerId);
     fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)>;
     fn accept(&mut self, request: RequestId, vi: ViId, private_data: &[u8], sink: &mut Sinks) -> Result<()>;
     fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut Sinks) -> Result<()>;
