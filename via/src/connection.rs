@@ -60,6 +60,18 @@ impl Listener {
     }
 }
 
+impl Listener {
+    /// Waits no more, and says nothing to those who asked and were not handed out: they ask again by themselves, and
+    /// are told then that nobody waits, or meet the next who does.
+    pub fn leave(self) {
+        let mut core = self.nic.core();
+        let core = &mut *core;
+        core.provider.overhear(self.id);
+        // Under the same lock, so that nobody comes in between, to be rejected.
+        core.provider.unlisten(self.id, &mut core.sinks);
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         let mut core = self.nic.core();

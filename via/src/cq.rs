@@ -170,6 +170,14 @@ impl CompletionQueue {
         self.0.reap(false)
     }
 
+    /// As [`CompletionQueue::poll`], but waits for its turn while another thread drives the NIC.
+    ///
+    /// # Errors
+    /// A fault of the adapter.
+    pub fn poll_patiently(&self) -> Result<Option<Completion>> {
+        self.0.reap(true)
+    }
+
     /// The next completion; waits for it up to `timeout`: polls for a moment, then sleeps on the adapter's
     /// interrupt.
     ///

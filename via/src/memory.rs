@@ -190,6 +190,11 @@ impl MemoryRegion {
         Arc::try_unwrap(self.0).map_err(Self)
     }
 
+    /// Clones of it, and segments of descriptors that are posted or kept, all together.
+    pub fn users(&self) -> usize {
+        Arc::strong_count(&self.0)
+    }
+
     /// How the adapter gets at it. An adapter that another process serves (vfio-user) asks for memory that has no file,
     /// and the data path then has system calls; memory that a NIC allocates has one.
     pub fn device_access(&self) -> DeviceAccess {

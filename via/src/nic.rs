@@ -343,6 +343,27 @@ impl Nic {
         self.0.core().provider.statistics()
     }
 
+    /// Waits for `ready` to answer with something, up to `timeout`; `None` when it did not. For those who wait for more
+    /// than one queue, or for one that others reap too: `ready` is called again and again and drives the NIC by what it
+    /// polls; between the calls the thread sleeps as it does in the waits of queues. In its last look before a sleep it
+    /// is told to be patient ([`Vi::done`], [`CompletionQueue::poll_patiently`]).
+    ///
+    /// # Errors
+    /// What `ready` fails with, or a fault of the adapter.
+    pub fn wait_for<T>(
+        &self,
+        timeout: Duration,
+        ready: impl FnMut(bool) -> Result<Option<T>>,
+    ) -> Result<Option<T>> {
+        self.0.wait(timeout, ready)
+    }
+
+    /// The other stations that are known to be there without being asked: on shared memory, the ports of other processes
+    /// of this host; on a network, none.
+    pub fn neighbours(&self) -> Vec<MacAddress> {
+        self.0.core().provider.neighbours()
+    }
+
     /// Whether frames can pass: the link is up and the receiver awake.
     ///
     /// # Errors
@@ -720,7 +741,7 @@ impl Shared {
 
     /// Gives the provider what was posted while somebody else held it, in order.
     #[cold]
-    fn drain_posts(&self, core: &mut Core) {
+    pub(crate) fn drain_posts(&self, core: &mut Core) {
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
             self.post_with(core, vi, queue, descriptor);
         }

@@ -41,6 +41,7 @@ pub(crate) trait Provider: Send {
     fn idle_for(&self) -> Option<Duration>;
     fn statistics(&mut self) -> Statistics;
     fn ready(&mut self) -> Result<bool>;
+    fn neighbours(&self) -> Vec<MacAddress>;
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;
     fn arm(&mut self, on: bool) -> Result<()>;
 
@@ -71,6 +72,8 @@ pub(crate) trait Provider: Send {
 
     fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId>;
     fn unlisten(&mut self, listener: ListenerId, sink: &mut Sinks);
+    /// Forgets the requests that wait at a listener and were not handed out.
+    fn overhear(&mut self, listener: ListenerId);
     fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)>;
     fn accept(&mut self, request: RequestId, vi: ViId, private_data: &[u8], sink: &mut Sinks) -> Result<()>;
     fn reject(&mut self, request: RequestId, private_data: &[u8], sink: &mut Sinks) -> Result<()>;

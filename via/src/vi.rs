@@ -295,7 +295,12 @@ impl Vi {
         self.nic.wait(timeout, |patient| self.done(WorkQueue::Receive, patient))
     }
 
-    fn done(&self, queue: WorkQueue, patient: bool) -> Result<Option<Box<Descriptor>>> {
+    /// The next finished descriptor of either queue, if it is not tied to a completion queue. Who is `patient` waits for
+    /// its turn while another thread drives the NIC; otherwise there is none then.
+    ///
+    /// # Errors
+    /// As [`Vi::send_done`].
+    pub fn done(&self, queue: WorkQueue, patient: bool) -> Result<Option<Box<Descriptor>>> {
         let queue = self.queue(queue);
         if queue.shared {
             return Err(tied());
@@ -339,13 +344,27 @@ impl Vi {
     /// # Errors
     /// [`Error::State`] when it is not idle, [`Error::Parameter`] for a timeout of 0 or too much private data.
     pub fn connect_start(&self, remote: &NetAddress, timeout: Duration, private_data: &[u8]) -> Result<()> {
+        self.connect_start_from(&[], remote, timeout, private_data)
+    }
+
+    /// As [`Vi::connect_start`], with a discriminator of our own, which the other end sees as part of our address.
+    ///
+    /// # Errors
+    /// As [`Vi::connect_start`]; [`Error::Parameter`] for a discriminator that is too long.
+    pub fn connect_start_from(
+        &self,
+        local: &[u8],
+        remote: &NetAddress,
+        timeout: Duration,
+        private_data: &[u8],
+    ) -> Result<()> {
         if timeout.is_zero() {
             return Err(Error::Parameter("a connection request needs a time-out above 0".to_owned()));
         }
         let mut core = self.nic.core();
         let core = &mut *core;
         core.sinks.forget_outcome(self.id);
-        core.provider.connect(self.id, &[], remote, timeout, private_data, &mut core.sinks)
+        core.provider.connect(self.id, local, remote, timeout, private_data, &mut core.sinks)
     }
 
     /// Asks a peer that asks too, and waits for the two to meet, up to `timeout`. Neither is a server: each names a
@@ -393,6 +412,8 @@ impl Vi {
         {
             let mut core = self.nic.core();
             let core = &mut *core;
+            // What was posted while another thread had the engine is flushed too, and not left for the next connection.
+            self.nic.drain_posts(core);
             core.provider.disconnect(self.id, &mut core.sinks)?;
         }
         self.nic.progress().map(|_| ())

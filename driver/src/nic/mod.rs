@@ -66,6 +66,11 @@ pub trait Nic: Send {
     /// Which frames are received beside those to our own and the broadcast address.
     fn set_filter(&mut self, filter: RxFilter) -> Result<()>;
 
+    /// The stations that are known to be on its wire without being asked, but for itself: none, for most.
+    fn neighbours(&self) -> Vec<MacAddress> {
+        Vec::new()
+    }
+
     /// Becomes readable when, armed, the adapter has something to do. `None` when it has no interrupts.
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;
 

@@ -140,6 +140,11 @@ impl Listeners {
         waiting.into_iter().filter_map(|request| self.reject(request, mac, &[]).ok()).collect()
     }
 
+    /// Forgets the requests that wait at a listener and were not handed out: their senders ask again.
+    pub(super) fn overhear(&mut self, id: ListenerId) {
+        self.requests.retain(|r| r.listener != id || r.handed_out);
+    }
+
     /// Rejects all requests.
     pub(super) fn reject_all(&mut self, mac: MacAddress) -> Vec<Vec<u8>> {
         let all: Vec<_> = self.requests.iter().map(|r| r.id).collect();

@@ -753,6 +753,11 @@ impl Engine {
         self.listeners.listen(discriminator, backlog)
     }
 
+    /// Forgets the requests that wait at a listener and were not handed out; their senders ask again.
+    pub fn overhear(&mut self, listener: ListenerId) {
+        self.listeners.overhear(listener);
+    }
+
     /// Waits no more; the requests that wait there are rejected.
     pub fn unlisten<O: Output + ?Sized>(&mut self, now: Time, listener: ListenerId, out: &mut O) {
         for frame in self.listeners.unlisten(listener, self.core.config.mac) {

@@ -86,7 +86,7 @@ impl Ethernet {
             max_vis: engine::MAX_VIS,
             max_segments: engine::MAX_SEGMENTS,
             max_depth: engine::MAX_DEPTH,
-            max_cq_entries: 1 << 16,
+            max_cq_entries: 1 << 22,
             max_cqs: crate::cq::MAX_CQS,
             max_tags: crate::tags::MAX_TAGS,
             max_regions: regions.regions,
@@ -567,6 +567,10 @@ impl Provider for Ethernet {
         Ok(self.adapter.ready()?)
     }
 
+    fn neighbours(&self) -> Vec<MacAddress> {
+        self.adapter.neighbours()
+    }
+
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {
         self.port.bell.as_ref().map(Bell::as_fd)
     }
@@ -642,6 +646,10 @@ impl Provider for Ethernet {
         if let Err(e) = self.with(sinks, |engine, now, out| engine.unlisten(now, listener, out)) {
             tracing::warn!("ending a listener: {e}");
         }
+    }
+
+    fn overhear(&mut self, listener: ListenerId) {
+        self.engine.overhear(listener);
     }
 
     fn next_request(&mut self, listener: ListenerId) -> Option<(RequestId, Peer)> {

@@ -32,7 +32,7 @@ use self::lane::{InLane, OutLane, Wrong};
 use self::layout::{LANE_BULK_AT, MAX_FRAME, PORTS, port, word};
 use self::segment::{Segment, generation, mac_word, port_of};
 use self::wake::{Alarm, Waker};
-use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
+use super::{Link, MacAddress, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
 use crate::Result;
 
 pub(super) use self::name::segment_of;
@@ -450,6 +450,19 @@ impl Nic for MemoryNic {
             false => watchers.fetch_and(!(1 << own), Ordering::SeqCst),
         };
         Ok(())
+    }
+
+    fn neighbours(&self) -> Vec<MacAddress> {
+        let owners = (0..PORTS)
+            .filter(|port| *port != self.segment.port())
+            .map(|port| (port, self.segment.port_word(port, port::MAC).load(Ordering::Relaxed)));
+        owners
+            .filter(|(port, mac)| *mac != 0 && port_of(*mac) == Some(*port) && self.segment.is_alive(*port))
+            .map(|(_, mac)| {
+                let [a, b, c, d, e, f, ..] = mac.to_le_bytes();
+                MacAddress([a, b, c, d, e, f])
+            })
+            .collect()
     }
 
     fn interrupt(&self) -> Option<BorrowedFd<'_>> {

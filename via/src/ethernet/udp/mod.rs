@@ -312,7 +312,7 @@ impl Nic for UdpAdapter {
     }
 
     fn look_after(&mut self) -> Result<()> {
-        self.adapter.look_after()
+        self.inner.look_after()
     }
 
     fn flush(&mut self) -> Result<()> {

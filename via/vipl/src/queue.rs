@@ -1,0 +1,214 @@
+//! A work queue as VIPL has it: the program's descriptors in the order in which they were posted.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{Ordering, fence};
+
+use uvia::{MemoryRegion, ProtectionTag, Status, WorkQueue};
+
+use crate::types::{self, Descriptor};
+
+/// The descriptors of a work queue, from their posts until the program has them back.
+pub(crate) struct Queue {
+    which: WorkQueue,
+    entries: VecDeque<Entry>,
+    /// The number of the first entry; later ones count on from it, wrapping.
+    first: u32,
+    /// How many from the first on are done.
+    settled: usize,
+    /// Whether a descriptor that broke the connection, or will, was posted: what comes after it is flushed.
+    poisoned: bool,
+    /// The interface's tag, here at hand.
+    pub(crate) tag: ProtectionTag,
+    /// Descriptors of uvia's that are not in use.
+    pool: Vec<Box<uvia::Descriptor>>,
+}
+
+struct Entry {
+    descriptor: *mut Descriptor,
+    /// Keeps the descriptor's memory registered until it is written back to.
+    memory: Option<MemoryRegion>,
+    /// The operation's bits in the status.
+    operation: u32,
+    state: State,
+}
+
+// SAFETY: the pointer is an address in registered memory of the program's, which any thread may use.
+unsafe impl Send for Entry {}
+
+enum State {
+    /// uvia has it.
+    Posted,
+    /// It was not given to uvia, and completes with this when its turn comes.
+    Refused(Status),
+    Done(Status),
+}
+
+/// What the head of a queue is.
+pub(crate) enum Head {
+    /// There is none.
+    Empty,
+    /// It is in progress.
+    InProgress,
+    /// It was taken; without error, or with.
+    Taken(*mut Descriptor, bool),
+}
+
+/// What settling came to.
+#[derive(Default)]
+pub(crate) struct Settled {
+    /// Descriptors that are done and were not before.
+    pub(crate) count: usize,
+    /// One of them was refused for an error of its own.
+    pub(crate) broke: bool,
+}
+
+impl Queue {
+    pub(crate) fn new(which: WorkQueue, tag: ProtectionTag) -> Self {
+        Self { which, entries: VecDeque::new(), first: 0, settled: 0, poisoned: false, tag, pool: Vec::new() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether all of it is done, or nothing there.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled == self.entries.len()
+    }
+
+    /// A descriptor of uvia's to fill, whose number is that of the next entry.
+    #[inline]
+    pub(crate) fn blank(&mut self) -> Box<uvia::Descriptor> {
+        self.pool.pop().unwrap_or_default()
+    }
+
+    /// Takes one back that was not posted or is done with.
+    #[inline]
+    pub(crate) fn recycle(&mut self, mut descriptor: Box<uvia::Descriptor>) {
+        // Its regions may be deregistered.
+        descriptor.segments.clear();
+        self.pool.push(descriptor);
+    }
+
+    /// The number that the next entry gets.
+    #[inline]
+    pub(crate) fn next(&self) -> u32 {
+        self.first.wrapping_add(self.entries.len() as u32)
+    }
+
+    /// Puts in a descriptor that uvia is given.
+    #[inline]
+    pub(crate) fn posted(&mut self, descriptor: *mut Descriptor, memory: MemoryRegion, operation: u32) {
+        self.entries.push_back(Entry { descriptor, memory: Some(memory), operation, state: State::Posted });
+    }
+
+    /// The last one was not taken after all.
+    #[cold]
+    pub(crate) fn refuse_last(&mut self, status: Status) {
+        if let Some(entry) = self.entries.back_mut() {
+            entry.state = State::Refused(status);
+        }
+    }
+
+    /// Puts in a descriptor that completes with `status` when its turn comes.
+    #[cold]
+    pub(crate) fn refused(
+        &mut self,
+        descriptor: *mut Descriptor,
+        memory: MemoryRegion,
+        operation: u32,
+        status: Status,
+    ) {
+        let state = State::Refused(status);
+        self.entries.push_back(Entry { descriptor, memory: Some(memory), operation, state });
+    }
+
+    /// What is posted from now on is flushed, until the interface is disconnected.
+    pub(crate) fn poison(&mut self) {
+        self.poisoned = true;
+    }
+
+    pub(crate) fn cure(&mut self) {
+        self.poisoned = false;
+    }
+
+    #[inline]
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    /// Takes what uvia gives back of entry `number`, and tells the program's descriptor.
+    #[inline]
+    pub(crate) fn finish(&mut self, number: u32, done: Box<uvia::Descriptor>) {
+        let index = number.wrapping_sub(self.first) as usize;
+        let which = self.which;
+        if let Some(entry) = self.entries.get_mut(index).filter(|e| matches!(e.state, State::Posted)) {
+            let immediate = match which {
+                WorkQueue::Receive => Some(done.immediate),
+                WorkQueue::Send => None,
+            };
+            entry.finish(done.status(), done.length(), immediate);
+        }
+        self.recycle(done);
+    }
+
+    /// Goes on over what is done.
+    #[inline]
+    pub(crate) fn settle(&mut self) -> Settled {
+        let mut settled = Settled::default();
+        while let Some(entry) = self.entries.get_mut(self.settled) {
+            match entry.state {
+                State::Posted => break,
+                State::Refused(status) => {
+                    let immediate = (self.which == WorkQueue::Receive).then_some(None);
+                    entry.finish(status | Status::DONE, 0, immediate);
+                    settled.broke |= status.intersects(Status::ERRORS.difference(Status::FLUSHED));
+                }
+                State::Done(_) => {}
+            }
+            self.settled += 1;
+            settled.count += 1;
+        }
+        settled
+    }
+
+    /// Gives the head to the program, if it is done.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Head {
+        if self.settled == 0 {
+            return if self.entries.is_empty() { Head::Empty } else { Head::InProgress };
+        }
+        let Some(Entry { descriptor, state: State::Done(status), .. }) = self.entries.pop_front() else {
+            return Head::Empty;
+        };
+        self.settled -= 1;
+        self.first = self.first.wrapping_add(1);
+        Head::Taken(descriptor, status.is_success())
+    }
+}
+
+impl Entry {
+    /// Writes back what became of it. `immediate` is for receives.
+    #[inline]
+    fn finish(&mut self, status: Status, length: u32, immediate: Option<Option<u32>>) {
+        let mut bits = status.bits() | self.operation;
+        let control = self.descriptor.cast::<types::ControlSegment>();
+        // SAFETY: the post found a whole, aligned descriptor there in registered memory, which `memory` has kept
+        // registered since, and VIPL's contract is that registered memory stays mapped and that the descriptor is the
+        // library's from its post on. The pointer is the program's own. Volatile, since it may look at it at any time.
+        unsafe {
+            if let Some(immediate) = immediate {
+                if immediate.is_some() {
+                    bits |= types::STATUS_IMMEDIATE;
+                }
+                (&raw mut (*control).immediate_data).write_volatile(immediate.unwrap_or(0));
+            }
+            (&raw mut (*control).length).write_volatile(length);
+            // A program that spins on the status sees the rest with it.
+            fence(Ordering::Release);
+            (&raw mut (*control).status).write_volatile(bits);
+        }
+        self.state = State::Done(status);
+        self.memory = None;
+    }
+}

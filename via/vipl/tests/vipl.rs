@@ -1,0 +1,215 @@
+//! The library as C programs see it: the header in every dialect, what is exported, the suite and the samples.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use uvia_models::machine::Kind;
+use uvia_models::serve::Doorbells;
+use uvia_tests::ServedModels;
+
+/// How long a program may take: far beyond what it needs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+fn folder() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Runs a command to its end, which has to be a good one; answers what it printed.
+fn run(command: &mut Command) -> String {
+    let output = command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{text}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+/// The static library that was built with this program.
+fn static_library() -> PathBuf {
+    let program = std::env::current_exe().unwrap();
+    let found = std::fs::read_dir(program.parent().unwrap()).unwrap().flatten().filter(|entry| {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        name.starts_with("libvipl-") && name.ends_with(".a")
+    });
+    // Others may be left from before.
+    found.max_by_key(|entry| entry.metadata().and_then(|about| about.modified()).unwrap()).unwrap().path()
+}
+
+/// A folder with libvipl.so, made once.
+fn library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("vipl");
+        std::fs::create_dir_all(&to).unwrap();
+        run(Command::new(folder().join("link")).arg(static_library()).arg(&to));
+        to
+    })
+}
+
+/// Builds a program of these sources, with every warning an error.
+fn program(name: &str, sources: &[PathBuf]) -> PathBuf {
+    let to = library().join(name);
+    let mut command = Command::new("cc");
+    command.args(["-std=c99", "-D_GNU_SOURCE", "-O1", "-g", "-Wall", "-Wextra", "-pedantic", "-Werror"]);
+    command.arg("-Wno-unused-function").arg("-I").arg(folder().join("include"));
+    command.args(sources).arg("-o").arg(&to).arg("-L").arg(library()).args(["-lvipl", "-lpthread"]);
+    run(&mut command);
+    to
+}
+
+/// The C sources of a folder.
+fn sources(of: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder().join(of)).unwrap().flatten();
+    let mut found: Vec<_> =
+        entries.map(|entry| entry.path()).filter(|path| path.extension() == Some(OsStr::new("c"))).collect();
+    found.sort();
+    found
+}
+
+fn start(program: &Path, words: &[&str], environment: &[(&str, &str)]) -> Child {
+    let mut command = Command::new(program);
+    command.args(words).envs(environment.iter().copied()).env("LD_LIBRARY_PATH", library());
+    command.env_remove("UVIA_NIC").env("UVIA_CONF", "/dev/null");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// Waits for a program, which has to end well; answers what it printed.
+fn finish(mut child: Child) -> String {
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if start.elapsed() > PATIENCE {
+            child.kill().unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}\n{text}", output.status);
+    text
+}
+
+/// Runs the suite over these devices.
+fn suite(name: &str, devices: &[&str]) {
+    let program = program(name, &sources("tests/c"));
+    let mut words = vec!["--a", devices[0]];
+    if let Some(b) = devices.get(1) {
+        words.extend(["--b", b]);
+    }
+    let text = finish(start(&program, &words, &[]));
+    let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
+    assert!(passed >= 156, "{passed} cases\n{text}");
+}
+
+#[test]
+fn the_header_is_clean_in_every_dialect() {
+    let source = folder().join("tests/c/tools/layout.c");
+    let c = ["c89", "c99", "c11", "c17", "c2x"];
+    let cpp = ["c++98", "c++11", "c++14", "c++17", "c++20", "c++23"];
+    let mut compilers = vec![("gcc", &c[..], "c"), ("g++", &cpp[..], "c++")];
+    // Where there is one.
+    if Command::new("clang").arg("--version").stdout(Stdio::null()).status().is_ok() {
+        compilers.extend([("clang", &c[..], "c"), ("clang++", &cpp[..], "c++")]);
+    }
+    for (compiler, dialects, language) in compilers {
+        for dialect in dialects {
+            let mut command = Command::new(compiler);
+            command.arg(format!("-std={dialect}")).args(["-Wall", "-Wextra", "-pedantic", "-Werror"]);
+            command.args(["-fsyntax-only", "-x", language]).arg("-I").arg(folder().join("include"));
+            run(command.arg(&source));
+        }
+    }
+}
+
+#[test]
+fn the_layout_is_that_on_record() {
+    let program = program("layout", &[folder().join("tests/c/tools/layout.c")]);
+    let layout = run(Command::new(program).env("LD_LIBRARY_PATH", library()));
+    assert_eq!(layout, std::fs::read_to_string(folder().join("tests/layout.txt")).unwrap());
+}
+
+#[test]
+fn the_symbols_are_those_on_record() {
+    let listed = run(Command::new("nm").args(["-D", "--defined-only"]).arg(library().join("libvipl.so.1")));
+    let mut symbols: Vec<_> = listed.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    symbols.sort_unstable();
+    let record = std::fs::read_to_string(folder().join("tests/symbols.txt")).unwrap();
+    let mut recorded: Vec<_> = record.lines().collect();
+    recorded.sort_unstable();
+    assert_eq!(symbols, recorded);
+}
+
+#[test]
+fn every_function_has_a_manual_page() {
+    let record = std::fs::read_to_string(folder().join("tests/symbols.txt")).unwrap();
+    let pages = tempfile::tempdir().unwrap();
+    run(Command::new(folder().join("man/make")).arg(pages.path()));
+    for symbol in record.lines().filter_map(|line| line.split("@@").next()).filter(|s| s.starts_with("Vip")) {
+        let page = pages.path().join(format!("man3/{symbol}.3"));
+        let text = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{}: {e}", page.display()));
+        assert!(text.contains(".SH SYNOPSIS") && text.contains(symbol), "{symbol}");
+    }
+    assert!(pages.path().join("man7/vipl.7").exists());
+}
+
+#[test]
+fn what_is_installed_can_be_used() {
+    let root = tempfile::tempdir().unwrap();
+    let mut command = Command::new(folder().join("install"));
+    command.env("DESTDIR", root.path()).env("PREFIX", "/opt/uvia").arg(static_library());
+    run(&mut command);
+    let prefix = root.path().join("opt/uvia");
+    for file in
+        ["include/vipl.h", "lib/libvipl.so", "lib/libvipl.so.1", "lib/libvipl.a", "lib/pkgconfig/vipl.pc"]
+    {
+        assert!(prefix.join(file).exists(), "{file}");
+    }
+    let about = std::fs::read_to_string(prefix.join("lib/pkgconfig/vipl.pc")).unwrap();
+    assert!(about.contains("prefix=/opt/uvia\n") && about.contains("-lvipl"), "{about}");
+    let to = root.path().join("names");
+    let mut command = Command::new("cc");
+    command.arg(folder().join("examples/names.c")).arg("-o").arg(&to);
+    command.arg("-Wno-unused-function").arg("-I").arg(prefix.join("include"));
+    run(command.arg("-L").arg(prefix.join("lib")).arg("-lvipl"));
+}
+
+#[test]
+fn the_suite_passes_over_loopback() {
+    suite("suite-lo", &[&format!("shm:vipl-suite-{}", std::process::id())]);
+}
+
+#[test]
+fn the_suite_passes_over_models() {
+    let sockets = tempfile::tempdir().unwrap();
+    let models = ServedModels::start(sockets.path(), &[Kind::E1000, Kind::Virtio], Doorbells::Polled);
+    let names: Vec<_> = models.names().iter().map(String::as_str).collect();
+    suite("suite-models", &names);
+}
+
+/// Two processes that know a device's name of old, and the name of their host.
+#[test]
+fn samples_run_between_two_processes() {
+    let names = tempfile::tempdir().unwrap();
+    let conf = names.path().join("uvia.conf");
+    std::fs::write(&conf, format!("alias VINIC shm:vipl-samples-{}\n", std::process::id())).unwrap();
+    let conf = conf.to_str().unwrap();
+    let build = |name: &str| program(name, &[folder().join(format!("examples/{name}.c"))]);
+    for name in ["pingpong", "rdma", "notify"] {
+        let program = build(name);
+        let server = start(&program, &["VINIC"], &[("UVIA_CONF", conf)]);
+        let client = start(&program, &["VINIC", "localhost"], &[("UVIA_CONF", conf)]);
+        let said = [finish(client), finish(server)].concat();
+        assert!(!said.is_empty(), "{name}");
+    }
+    let program = build("peer");
+    let one = start(&program, &["VINIC", "a", "bob", "b"], &[("UVIA_CONF", conf), ("UVIA_NAME", "ann")]);
+    let other = start(&program, &["VINIC", "b", "ann", "a"], &[("UVIA_CONF", conf), ("UVIA_NAME", "bob")]);
+    assert_eq!((finish(one).as_str(), finish(other).as_str()), ("a has met b\n", "b has met a\n"));
+    let said = finish(start(&build("names"), &["VINIC", "localhost"], &[("UVIA_CONF", conf)]));
+    assert!(said.starts_with("localhost is "), "{said}");
+}
