@@ -394,7 +394,7 @@ fn what_a_layer_above_raises_is_told_once_until_it_was_told() {
     begun.recv_timeout(PATIENCE).unwrap();
     // While the first is told, the next ones gather.
     (0..10).for_each(|_| a.nic.raise(error));
-    (0..2).for_each(|_| go.send(()).unwrap());
+    (0..11).for_each(|_| go.send(()).unwrap());
     (0..2).for_each(|_| assert_eq!(told.recv_timeout(PATIENCE).unwrap(), error));
     assert_eq!(told.recv_timeout(Duration::from_millis(20)), Err(RecvTimeoutError::Timeout));
 }
