@@ -26,15 +26,15 @@ local REASONS = {
     [0] = "Disconnected", [1] = "ReceiveQueueEmpty", [2] = "Length", [3] = "RdmaProtection", [4] = "Protocol",
     [5] = "Silent",
 }
-local LAST, IMMEDIATE, WRITE, SACK, CRC, DRY, NOW, READ, ANSWER = 1, 2, 4, 8, 16, 32, 64, 128, 256
+local LAST, IMMEDIATE, WRITE, SACK, CRC, DRY, NOW, READ, ANSWER, NOT_READY = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512
 local FLAGS = {
     { LAST, "last", "Last frame of the message" }, { IMMEDIATE, "immediate", "Immediate data" },
     { WRITE, "write", "RDMA write" }, { SACK, "sack", "Selective acknowledgement" },
     { CRC, "crc", "End-to-end check" }, { DRY, "dry", "Nothing more to send" },
     { NOW, "now", "Acknowledge at once" }, { READ, "read", "Asks for an RDMA read" },
-    { ANSWER, "answer", "Answer to an RDMA read" },
+    { ANSWER, "answer", "Answer to an RDMA read" }, { NOT_READY, "not_ready", "No receive is posted" },
 }
-local KNOWN = 0x1ff
+local KNOWN = 0x3ff
 
 local uvia = Proto("uvia", "VI Architecture (uvia)")
 local f = uvia.fields
@@ -212,6 +212,7 @@ function Frame:connected(kind)
         elseif answer then
             self:check(not has(flags, WRITE + IMMEDIATE), "an answer to a read with more in it")
         end
+        self:check(not has(flags, NOT_READY), "not ready, in a part of a message")
         self:check(last or not has(flags, IMMEDIATE), "immediate data before the end")
         self:check(payload ~= 0 or (last and offset == 0), "no payload")
         self:check(offset + payload < 2 ^ 32, "beyond any message")

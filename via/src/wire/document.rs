@@ -179,6 +179,7 @@ fn flags_and_extensions() {
         ("NOW", data::NOW),
         ("READ", data::READ),
         ("ANSWER", data::ANSWER),
+        ("NOT_READY", data::NOT_READY),
     ];
     let bits = numbers(heading, "flag");
     assert_eq!(bits.len(), known.len());

@@ -32,6 +32,7 @@ const FIELDS: &[&str] = &[
     "uvia.flags.now",
     "uvia.flags.read",
     "uvia.flags.answer",
+    "uvia.flags.not_ready",
     "uvia.slot",
     "uvia.payload_length",
     "uvia.window",
@@ -91,6 +92,9 @@ fn mac(rng: &mut Rng) -> [u8; 6] {
 fn connected(rng: &mut Rng) -> (Vec<u8>, Shown) {
     let kind = if rng.chance(700_000) { data::DATA } else { data::ACK };
     let mut flags = rng.next() as u16 & (data::SACK | data::CRC | data::NOW);
+    if kind == data::ACK {
+        flags |= rng.next() as u16 & data::NOT_READY;
+    }
     let mut payload = Vec::new();
     let (mut message, mut offset) = (0, 0);
     if kind == data::DATA {
@@ -151,6 +155,7 @@ fn connected(rng: &mut Rng) -> (Vec<u8>, Shown) {
         ("uvia.flags.now", bit(flags, data::NOW)),
         ("uvia.flags.read", bit(flags, data::READ)),
         ("uvia.flags.answer", bit(flags, data::ANSWER)),
+        ("uvia.flags.not_ready", bit(flags, data::NOT_READY)),
         ("uvia.slot", made.slot.to_string()),
         ("uvia.payload_length", payload.len().to_string()),
         ("uvia.window", fixed.window.to_string()),
