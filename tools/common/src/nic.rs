@@ -19,6 +19,10 @@ pub struct NicArgs {
     /// File of known hosts: a line each, station address and names
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
+
+    /// Packed virtqueues, on virtio devices that offer them; the NIC's name in the output is then virtio-packed
+    #[arg(long)]
+    pub packed_rings: bool,
 }
 
 impl NicArgs {

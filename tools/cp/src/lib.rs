@@ -61,7 +61,9 @@ pub fn run(cli: &Cli) -> Result<(), Failure> {
 }
 
 fn open(args: &NicArgs, timeout: Duration) -> Result<Nic, Failure> {
-    let options = NicOptions { name: args.name.clone(), hosts: args.hosts.clone(), ..NicOptions::default() };
+    let mut options =
+        NicOptions { name: args.name.clone(), hosts: args.hosts.clone(), ..NicOptions::default() };
+    options.adapter.packed_rings = args.packed_rings;
     let nic = Nic::open(args.device()?, options)?;
     nic.wait_ready(timeout)?;
     Ok(nic)

@@ -153,7 +153,12 @@ fn open_as(device: &str, name: Option<String>, args: &NicArgs) -> Result<Nic, Fa
     let options = NicOptions {
         name,
         hosts: args.hosts.clone(),
-        adapter: NicConfig { tx_ring: 256, rx_ring: 512, ..NicConfig::default() },
+        adapter: NicConfig {
+            tx_ring: 256,
+            rx_ring: 512,
+            packed_rings: args.packed_rings,
+            ..NicConfig::default()
+        },
         ..NicOptions::default()
     };
     Ok(Nic::open(device, options)?)
