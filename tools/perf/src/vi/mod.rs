@@ -249,7 +249,7 @@ mod tests {
         let (a, b) = nics(50);
         let manner = Manner { level: Level::Unreliable, ..USUAL };
         let mut lost = 0;
-        for order in orders(manner, 2000).into_iter().filter(|order| order.test == Test::Bandwidth) {
+        for order in orders(manner, 300).into_iter().filter(|order| order.test == Test::Bandwidth) {
             match pair::run(&a, &b, &order, PATIENCE) {
                 Ok(Outcome::Bandwidth(result)) => lost += result.sent - result.messages,
                 Ok(Outcome::Latency(_)) => unreachable!("bandwidth was asked for"),
