@@ -53,6 +53,10 @@ pub struct NicArgs {
     /// Check every frame from end to end by CRC32C; used when either end asks for it
     #[arg(long)]
     pub integrity: bool,
+
+    /// Packed virtqueues, on virtio devices that offer them; the NIC's name in the output is then virtio-packed
+    #[arg(long)]
+    pub packed_rings: bool,
 }
 
 impl NicArgs {
@@ -69,13 +73,15 @@ impl NicArgs {
     /// # Errors
     /// Options of UDP without it, or it without an address.
     pub fn options(&self) -> Result<NicOptions, Failure> {
-        Ok(NicOptions {
+        let mut options = NicOptions {
             name: self.name.clone(),
             hosts: self.hosts.clone(),
             integrity: self.integrity,
             encapsulation: self.encapsulation()?,
             ..NicOptions::default()
-        })
+        };
+        options.adapter.packed_rings = self.packed_rings;
+        Ok(options)
     }
 
     fn encapsulation(&self) -> Result<Encapsulation, Failure> {

@@ -289,6 +289,10 @@ pub struct RawArgs {
     #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 
+    /// Packed virtqueues, on virtio devices that offer them; the NIC's name in the output is then virtio-packed
+    #[arg(long)]
+    pub packed_rings: bool,
+
     #[command(flatten)]
     pub load: LoadArgs,
 }
@@ -337,7 +341,7 @@ mod tests {
             "uvia-perf bw --listen --nic 0000:01:00.0 --name b --keep",
             "uvia-perf bw --to b --op write --sizes all",
             "uvia-perf lat --pair a b --op read --level reception --vis 16",
-            "uvia-perf lat --pair a b --level unreliable --cq off",
+            "uvia-perf lat --pair a b --level unreliable --cq off --packed-rings",
             "uvia-perf bw --listen --wait interrupt",
             "uvia-perf raw bw --pair a b --size 1486 --copy",
             "uvia-perf raw lat --pair a b --size 64 --json",

@@ -80,6 +80,19 @@ fn both_ends_in_one_process() {
     assert_eq!((rows[0]["test"].as_str(), rows[0]["op"].as_str()), (Some("raw-bw"), Some("copy")));
 }
 
+#[test]
+fn packed_rings_are_used_when_asked_for_and_the_row_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = ServedModels::start(folder.path(), &[Kind::VirtioPacked; 2], Doorbells::Polled);
+    for test in ["lat", "bw", "raw lat", "raw bw"] {
+        for (option, driver) in [("", "virtio"), ("--packed-rings", "virtio-packed")] {
+            let line = format!("{test} {option} --iterations 300 --json --pair");
+            let rows = rows(&line, &perf(&line, models.names()).output().unwrap());
+            assert_eq!(rows[0]["nic"], driver, "{line}");
+        }
+    }
+}
+
 /// The end that answers, until it is dropped.
 struct Answers(Child);
 

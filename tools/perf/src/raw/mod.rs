@@ -15,6 +15,7 @@ use crate::report::Subject;
 /// Runs `uvia-perf raw`; `copies`: the receiver keeps what frames carry.
 pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
     let load = Load::from(&args.load);
+    let open = |device: &str, peer| open(device, args.packed_rings, peer);
     let subject = |link: &RawLink| Subject {
         test: match test {
             Test::Latency => "raw-lat",
@@ -68,9 +69,9 @@ pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
     }
 }
 
-fn open(device: &str, peer: Option<MacAddress>) -> Result<RawLink, Failure> {
+fn open(device: &str, packed_rings: bool, peer: Option<MacAddress>) -> Result<RawLink, Failure> {
     // Polled only: there is nobody to interrupt.
-    let config = NicConfig { interrupts: false, ..NicConfig::default() };
+    let config = NicConfig { interrupts: false, packed_rings, ..NicConfig::default() };
     let (nic, domain) = uvia_driver::nic::open_named(device, &config)?;
     RawLink::new(nic, domain, peer)
 }
