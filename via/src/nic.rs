@@ -586,6 +586,10 @@ impl Shared {
         if options.integrity && !integrity {
             return differs("choice of end-to-end checks");
         }
+        let encapsulation = options.encapsulation;
+        if encapsulation != Encapsulation::default() && encapsulation != self.properties.encapsulation {
+            return differs("encapsulation");
+        }
         Ok(())
     }
 
