@@ -26,10 +26,13 @@ pub(crate) struct Rings {
     free: Vec<u32>,
 }
 
+/// Entries that a ring begins with, at most; it grows when more are in use at a time.
+const FIRST: usize = 4096;
+
 impl Rings {
     /// A new ring, with room for `capacity` completions.
     pub(crate) fn open(&mut self, capacity: usize) -> RingKey {
-        let ring = Some(Ring::new(capacity));
+        let ring = Some(Ring::new(capacity.min(FIRST)));
         match self.free.pop() {
             Some(place) => {
                 self.rings[place as usize] = ring;

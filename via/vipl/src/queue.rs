@@ -20,6 +20,7 @@ pub(crate) struct Queue {
     /// The interface's tag, here at hand.
     pub(crate) tag: ProtectionTag,
     /// Descriptors of uvia's that are not in use.
+    #[allow(clippy::vec_box)] // They move into posts and back by their boxes.
     pool: Vec<Box<uvia::Descriptor>>,
 }
 
