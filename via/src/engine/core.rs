@@ -26,8 +26,12 @@ pub(super) struct Core {
     pub(super) active: VecDeque<u16>,
     /// The adapter had no room, and [`poll`](super::Engine::poll) was not called since.
     pub(super) full: bool,
+    /// It is full, or somebody waits for a turn: nobody goes out of turn then. One look for both.
+    pub(super) busy: bool,
     /// No deadline of any connection, farewell or query is earlier.
     pub(super) next: Time,
+    /// When there is something to do: then, or at once while somebody waits for a turn. One look for both.
+    pub(super) poll_at: Time,
     /// Of connections: an interface's own is not earlier.
     pub(super) deadlines: Deadlines,
     /// Of all else that is repeated or forgotten.
@@ -51,7 +55,9 @@ impl Core {
             identities: Identities::new(config.seed),
             active: VecDeque::with_capacity(super::MAX_VIS),
             full: false,
+            busy: false,
             next: Time::NEVER,
+            poll_at: Time::NEVER,
             deadlines: Deadlines::new(),
             chores: Time::NEVER,
             directory: Directory::default(),
@@ -81,20 +87,39 @@ impl Core {
     #[inline]
     pub(super) fn wake(&mut self, at: Time) {
         self.chores = self.chores.min(at);
+        self.look_at(at);
+    }
+
+    fn look_at(&mut self, at: Time) {
         self.next = self.next.min(at);
+        self.poll_at = self.poll_at.min(at);
+    }
+
+    /// Somebody waits for a turn.
+    pub(super) fn line_up(&mut self, slot: u16) {
+        self.active.push_back(slot);
+        self.busy = true;
+        self.poll_at = Time(0);
+    }
+
+    /// All that was to be done was done, as far as it could be.
+    pub(super) fn rest(&mut self) {
+        self.busy = self.full || !self.active.is_empty();
+        self.poll_at = if self.active.is_empty() { self.next } else { Time(0) };
     }
 
     /// An interface is to be looked at then, which is earlier than it would have been.
     #[inline(never)]
     pub(super) fn wake_vi(&mut self, slot: u16, at: Time) {
         self.deadlines.set(slot.into(), at);
-        self.next = self.next.min(at);
+        self.look_at(at);
     }
 
     /// The adapter had no room.
     pub(super) fn found_full(&mut self, now: Time) {
         self.full = true;
-        self.next = self.next.min(now.after(FULL_RETRY));
+        self.busy = true;
+        self.look_at(now.after(FULL_RETRY));
     }
 
     /// Sends a management frame; false when there was no room.

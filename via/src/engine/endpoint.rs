@@ -165,7 +165,7 @@ impl Endpoint {
     pub(super) fn enqueue(&mut self, core: &mut Core) {
         if !self.queued {
             self.queued = true;
-            core.active.push_back(self.slot());
+            core.line_up(self.slot());
         }
     }
 

@@ -659,7 +659,7 @@ impl Engine {
     /// Whether [`Engine::poll`] has something to do now.
     #[inline]
     pub fn wants_poll(&self, now: Time) -> bool {
-        now >= self.core.next || !self.core.active.is_empty()
+        now >= self.core.poll_at
     }
 
     /// Timers, acknowledgements that are due, and what found the adapter full.
@@ -673,6 +673,7 @@ impl Engine {
             self.core.full = false;
             self.take_turns(now, out);
         }
+        self.core.rest();
     }
 
     #[cold]

@@ -404,8 +404,7 @@ impl Endpoint {
         let sender = &self.sender;
         self.calm
             && len.wrapping_sub(1) < sender.room
-            && !core.full
-            && core.active.is_empty()
+            && !core.busy
             && sender.cursor.work == self.sends.tail()
             && sender.edge.wrapping_sub(sender.next) as i32 > 0
     }
@@ -523,7 +522,7 @@ impl Endpoint {
             total += segment.len();
         }
         self.sends.push(SendWork { descriptor, total, references: 0, end: 0, stage: Stage::Waiting });
-        if core.full || !core.active.is_empty() {
+        if core.busy {
             self.enqueue(core);
         } else {
             self.pump(core, now, WINDOW as u32, out);
