@@ -15,6 +15,10 @@ use crate::{MemoryNic, PATIENCE};
 const SIZE: usize = 64;
 /// Descriptors of each work queue.
 const DEPTH: usize = 2;
+/// Messages each way over one connection, before the next has its turn.
+const STRETCH: usize = 64;
+/// Sends of each side, so that nobody waits for the last one's acknowledgement, which comes by itself.
+const SENDS: usize = 16;
 /// Requests under way at a time.
 const REQUESTS: usize = 64;
 
@@ -81,7 +85,9 @@ impl Crowd {
             for vi in &side.vis {
                 vi.post_receive(side.receive()?).map_err(|refused| refused.error)?;
             }
-            side.sends.push(Descriptor::new(vec![side.memory.segment(0..SIZE)?]));
+            for _ in 0..SENDS {
+                side.sends.push(Descriptor::new(vec![side.memory.segment(0..SIZE)?]));
+            }
         }
         Ok(crowd)
     }
@@ -126,10 +132,10 @@ impl Crowd {
         self.sides[0].vis.len()
     }
 
-    /// One message each way over the next connection.
+    /// One message each way; every connection has a stretch of them.
     pub fn round(&mut self) {
-        let n = self.next;
-        self.next = if n + 1 == self.count() { 0 } else { n + 1 };
+        let n = self.next / STRETCH % self.count();
+        self.next += 1;
         let [a, b] = &mut self.sides;
         leg(a, b, n);
         leg(b, a, n);
@@ -141,6 +147,7 @@ impl Crowd {
 fn leg(from: &mut Side, to: &mut Side, n: usize) {
     while from.sends.is_empty() {
         assert!(!reap(from, n), "a message that nobody sent");
+        to.nic.poll().expect("the adapter works");
     }
     if let Some(descriptor) = from.sends.pop() {
         from.vis[n].post_send(descriptor).expect("a send is posted");

@@ -192,5 +192,5 @@ fn late_frames_of_many_old_connections_never_touch_a_new_one() {
         pair.region[host].read(0, &mut bytes).unwrap();
         assert_eq!(bytes, [2; 128]);
     }
-    assert!(old.len() > 500);
+    assert!(old.len() > 300, "{} old frames", old.len());
 }
