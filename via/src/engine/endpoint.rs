@@ -132,7 +132,7 @@ impl Endpoint {
     }
 
     /// Whether it is connected, reliably, and nothing is out of the ordinary: no handshake under way, no frame lost or
-    /// early, no message begun, no RDMA read to be answered, no end-to-end check. What is posted or arrives may then
+    /// early, no message begun, nothing posted that waits, no RDMA read to be answered, no end-to-end check. What is posted or arrives may then
     /// take the short way.
     pub(super) fn is_calm(&self) -> bool {
         self.state == ViState::Connected
@@ -140,6 +140,7 @@ impl Endpoint {
             && self.handshake.is_none()
             && !self.integrity
             && self.sender.has_no_gap()
+            && self.sender.has_begun_all(self.sends.tail())
             && !self.has_answers_to_send()
             && self.receiver.is_between_messages()
     }

@@ -718,6 +718,7 @@ impl Engine {
             // What it waited with may be gone with its connection; what was posted since is only to be flushed.
             if endpoint.state == ViState::Connected {
                 endpoint.proceed(core, now, out);
+                endpoint.settle();
             }
         }
     }

@@ -269,7 +269,7 @@ impl Endpoint {
         }
         out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
         // Calm as it is, there is nothing else that could be sent.
-        if self.receiver.owes_now() || self.may_go_on() {
+        if self.receiver.owes_now() {
             self.proceed(core, now, out);
         }
         true

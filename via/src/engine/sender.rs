@@ -166,6 +166,11 @@ impl Sender {
         self.edge = self.una.wrapping_add(self.peer_window.min(self.window.size));
     }
 
+    /// Whether nothing that was posted waits to be sent.
+    pub(super) fn has_begun_all(&self, tail: u32) -> bool {
+        self.cursor.work == tail
+    }
+
     /// Whether no frame is known to be lost, or to have arrived before its turn, and no loss is being got over.
     pub(super) fn has_no_gap(&self) -> bool {
         self.lost | self.sacked == 0 && !self.recovering
@@ -405,7 +410,6 @@ impl Endpoint {
         self.calm
             && len.wrapping_sub(1) < sender.room
             && !core.busy
-            && sender.cursor.work == self.sends.tail()
             && sender.edge.wrapping_sub(sender.next) as i32 > 0
     }
 
@@ -491,6 +495,7 @@ impl Endpoint {
     /// Takes back that the last descriptor was sent: the adapter had no room for it.
     #[cold]
     fn unsend(&mut self, core: &mut Core, now: Time) {
+        self.calm = false;
         let sender = &mut self.sender;
         sender.next = sender.next.wrapping_sub(1);
         sender.cursor.work = sender.cursor.work.wrapping_sub(1);
