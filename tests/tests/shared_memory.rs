@@ -15,9 +15,12 @@ fn device(what: &str) -> String {
     format!("shm:vi-{what}-{}", std::process::id())
 }
 
+/// A NIC of its own: `Nic::open` would give a process that has the device open the same one again.
 fn open(device: &str, name: &str) -> Nic {
     let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
-    Nic::open(device, options).unwrap_or_else(|e| panic!("{e}"))
+    let (adapter, domain) =
+        uvia_driver::nic::open_named(device, &options.adapter).unwrap_or_else(|e| panic!("{e}"));
+    Nic::with_adapter(adapter, domain, options).unwrap_or_else(|e| panic!("{e}"))
 }
 
 /// Two NICs on a segment.

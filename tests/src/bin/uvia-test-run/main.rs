@@ -94,7 +94,8 @@ fn main() -> ExitCode {
         instructions::run(&mut report);
     }
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Guests)) {
-        guests::run(&mut report, programs, &options, guests::EMULATED);
+        let more = if options.long { guests::EMULATED_LONG } else { &[] };
+        guests::run(&mut report, programs, &options, &[guests::EMULATED, more].concat());
     }
     if options.wants(Part::TwoGuests) {
         two_guests::run(&mut report, &options);
