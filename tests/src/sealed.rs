@@ -13,6 +13,9 @@ pub enum Sealed {
     Other(i32),
 }
 
+/// Seconds that sealed code, and what prepares it, may take.
+const PATIENCE: u32 = 300;
+
 /// Ends a process that is sealed, and all of its threads: by the one call that is allowed. Sealed code may use it to
 /// say by a status what went wrong, which is then [`Sealed::Other`].
 pub fn end(status: i32) -> ! {
@@ -36,6 +39,10 @@ pub fn without_system_calls<T>(setup: impl FnOnce() -> T, work: impl FnOnce(&mut
         return Err(io::Error::last_os_error());
     }
     if child == 0 {
+        // Another thread of the parent may have held a lock at the fork that a panic's message needs: whatever hangs
+        // here ends.
+        // SAFETY: sets a timer of this process.
+        unsafe { libc::alarm(PATIENCE) };
         // A panic in the child must not run the parent's tests a second time.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut state = setup();
