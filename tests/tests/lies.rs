@@ -13,8 +13,8 @@ use uvia_tests::bench::InProcess;
 use uvia_tests::conformance::Pair;
 use uvia_tests::lies::{Case, RINGS, SLOW, check, run};
 
-/// Cases, for proptest's usual count of 256.
-const CASES: u32 = 4;
+/// Cases with `UVIA_LONG`, for each of proptest's usual count of 256.
+const LONG: u32 = 16;
 
 fn any_when() -> impl Strategy<Value = When> {
     prop_oneof![(1u64..200).prop_map(When::At), (0.0..0.2f64).prop_map(When::Chance), Just(When::Chance(1.0))]
@@ -33,7 +33,8 @@ fn any_case() -> impl Strategy<Value = Case> {
 
 fn more_cases() -> ProptestConfig {
     let usual = ProptestConfig::default();
-    ProptestConfig { cases: usual.cases * CASES, failure_persistence: None, ..usual }
+    let times = if std::env::var_os("UVIA_LONG").is_some() { LONG } else { 1 };
+    ProptestConfig { cases: usual.cases * times, failure_persistence: None, ..usual }
 }
 
 proptest! {
