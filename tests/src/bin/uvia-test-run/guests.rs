@@ -6,7 +6,7 @@ use uvia_vm::{Guest, NicKind, Session, Settings};
 
 use crate::build::Program;
 use crate::report::Report;
-use crate::{Options, tools};
+use crate::{Options, tools, vipl};
 
 /// How long one test program may take in a guest.
 const LIMIT: Duration = Duration::from_secs(420);
@@ -18,6 +18,11 @@ pub const EMULATED_LONG: &[&[NicKind]] = &[&[NicKind::E1000, NicKind::Virtio]];
 
 /// Boots a guest for each of these kinds of NICs and runs all that is for guests in it.
 pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[&[NicKind]]) {
+    // Over models it runs without guests.
+    let wanted = all.iter().any(|nics| is_emulated(nics));
+    let suite = wanted.then(|| vipl::build(programs)).and_then(|built| {
+        built.map_err(|e| report.failed("building VIPL's suite", &e.to_string())).ok()
+    });
     // They have tests that are ignored elsewhere.
     let programs = called(programs, "guest_");
     if programs.is_empty() {
@@ -29,7 +34,7 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
         let settings = Settings {
             nics: nics.to_vec(),
             hugepages: 32,
-            carry: programs.iter().map(|program| program.path.clone()).collect(),
+            carry: programs.iter().map(|program| program.path.clone()).chain(suite.clone()).collect(),
             keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
             ..Settings::default()
         };
@@ -40,10 +45,18 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
                     run_program(report, guest, label, program);
                 }
                 tools::in_guest(report, guest, label);
+                if let Some(suite) = suite.as_ref().filter(|_| is_emulated(nics)) {
+                    vipl::in_guest(report, guest, label, suite);
+                }
             }
             Err(e) => not_booted(report, label, &e),
         }
     }
+}
+
+/// Whether all of these are QEMU's own.
+fn is_emulated(nics: &[NicKind]) -> bool {
+    nics.iter().all(|kind| kind.model().is_none())
 }
 
 /// The programs whose names start so.

@@ -10,6 +10,7 @@ mod report;
 mod routed;
 mod tools;
 mod two_guests;
+mod vipl;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
