@@ -7,6 +7,7 @@
 mod attributes;
 mod config;
 mod congestion;
+mod connections;
 mod core;
 mod deadlines;
 mod directory;
@@ -17,9 +18,11 @@ mod handshake;
 mod held;
 mod identity;
 mod listener;
+mod management;
 mod names;
 mod not_ready;
 mod output;
+mod poll;
 mod reads;
 mod receiver;
 mod sender;
@@ -39,28 +42,22 @@ pub use time::Time;
 
 use self::core::Core;
 use self::endpoint::Endpoint;
-use self::handshake::Handshake;
-use self::listener::{Arrival, Listeners, check_private_data};
+use self::listener::Listeners;
 use self::names::Names;
 use self::receiver::Refusal;
-use crate::attributes::check_discriminator;
 use crate::memory::RegionTable;
-use crate::wire::control::{CloseReason, Control, Envelope, MAX_CONTROL, Offer, emit, parse};
+use crate::wire::control::CloseReason;
 use crate::wire::data::{self, Extensions, Fixed};
 use crate::wire::{self, FIXED, Words};
 use crate::{
-    ConnectionLoss, Descriptor, EndpointClass, Error, NetAddress, ReliabilityLevel, Result, ViAttributes,
-    ViId, ViState, WorkQueue,
+    ConnectionLoss, Descriptor, EndpointClass, Error, ReliabilityLevel, Result, ViAttributes, ViId, ViState,
+    WorkQueue,
 };
 
 /// How long a request is kept that its sender no longer repeats, in peer time-outs.
 const REQUEST_LIFE: u64 = 1;
 /// In a frame's token: it is part of an answer to a read, and its number is that of the answer.
 const ANSWER: u64 = 1 << 63;
-/// Most interfaces whose time has come that one poll looks at.
-const TEND_BURST: usize = 64;
-/// Most frames that one poll sends for those who wait for the adapter.
-const POLL_BURST: u32 = 8;
 
 /// The protocol engine of one NIC.
 pub(crate) struct Engine {
@@ -392,249 +389,6 @@ impl Engine {
         endpoint.settle();
     }
 
-    /// A frame of a connection that is no more, or never was. The peer is told, so that it need not wait for its
-    /// time-outs.
-    #[cold]
-    fn stale<O: Output + ?Sized>(&mut self, now: Time, head: &Words, identity: u64, out: &mut O) {
-        let ((us, to), from) = (wire::stations(head), self.core.config.mac.0);
-        let live =
-            self.core.directory.find(identity).and_then(|slot| self.vis.get(slot)?.endpoint.as_deref());
-        // A live identity at the wrong place was damaged on its way: a reset would end what is well.
-        if us != from
-            || to[0] & 1 != 0
-            || live.is_some_and(|endpoint| endpoint.identity == identity)
-            || self.core.remind(now, identity, out)
-        {
-            return;
-        }
-        let envelope = Envelope { to, from, slot: 0, identity, sender: 0 };
-        self.core.control(now, &emit(&envelope, &Control::Reset), out);
-    }
-
-    #[cold]
-    fn receive_control<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
-        let mut copy = [0; MAX_CONTROL];
-        let copy = &mut copy[..frame.len().min(MAX_CONTROL)];
-        if !frame.read(0, copy) {
-            return;
-        }
-        let Some((envelope, control)) = parse(copy) else {
-            self.core.counters.unsound += 1;
-            return;
-        };
-        let mac = self.core.config.mac;
-        if let Control::Query { name } = control {
-            if name == self.core.config.name && envelope.from != mac.0 {
-                let answer = Envelope {
-                    to: envelope.from,
-                    from: mac.0,
-                    slot: 0,
-                    identity: envelope.sender,
-                    sender: 0,
-                };
-                self.core.control(now, &emit(&answer, &Control::Answer { name }), out);
-            }
-            return;
-        }
-        if envelope.to != mac.0 {
-            return;
-        }
-        let peer = MacAddress(envelope.from);
-        match control {
-            Control::Query { .. } => {}
-            Control::Answer { name } => self.names.answered(envelope.identity, name, peer, out),
-            Control::Request(offer) => self.requested(now, &envelope, &offer, out),
-            Control::Accept(offer) => self.accepted(now, &envelope, &offer, out),
-            Control::Peer(offer) => self.asked_by_peer(now, &envelope, &offer, out),
-            Control::Cancel => self.listeners.cancel(peer, envelope.sender),
-            Control::Reject { private_data } => {
-                let reason = ConnectFailure::Rejected { private_data: private_data.to_vec() };
-                self.refused(&envelope, reason, out);
-            }
-            Control::NoMatch => self.refused(&envelope, ConnectFailure::NoMatch, out),
-            Control::Close { reason, ack } => self.closed(now, &envelope, reason, ack, out),
-            Control::Closed => self.core.end_farewell(peer, envelope.identity),
-            Control::Reset => self.reset(now, &envelope, out),
-        }
-    }
-
-    fn requested<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        envelope: &Envelope,
-        offer: &Offer<'_>,
-        out: &mut O,
-    ) {
-        let peer = MacAddress(envelope.from);
-        match self.listeners.arrive(now, envelope, offer) {
-            Arrival::Known => {}
-            Arrival::Waits(listener) => {
-                self.core.wake(now.after(REQUEST_LIFE * self.core.config.tuning.peer_timeout));
-                out.event(Event::Request { listener });
-            }
-            Arrival::NoMatch => {
-                let answer = Envelope {
-                    to: envelope.from,
-                    from: self.core.config.mac.0,
-                    slot: offer.slot,
-                    identity: envelope.sender,
-                    sender: 0,
-                };
-                self.core.control(now, &emit(&answer, &Control::NoMatch), out);
-            }
-            Arrival::Rejected(frame) => {
-                self.core.control(now, &frame, out);
-            }
-            Arrival::Accepted => {
-                if let Some((core, endpoint)) = self.connected_to(peer, envelope.sender) {
-                    endpoint.repeat_handshake(core, now, out);
-                }
-            }
-        }
-    }
-
-    /// The interface whose connection a peer calls so.
-    fn connected_to(&mut self, peer: MacAddress, identity: u64) -> Option<(&mut Core, &mut Endpoint)> {
-        let slot = self.core.directory.find_peer(peer, identity)?;
-        let endpoint = self.vis.get_mut(slot)?.endpoint.as_deref_mut()?;
-        (endpoint.peer_identity == identity && endpoint.peer == peer).then_some((&mut self.core, endpoint))
-    }
-
-    /// The interface that asks for a peer which asks for it.
-    fn asking_for(&mut self, envelope: &Envelope, offer: &Offer<'_>) -> Option<(&mut Core, &mut Endpoint)> {
-        let (core, vis) = (&mut self.core, &mut self.vis);
-        let mut found = None;
-        core.directory.meeting.retain(|slot| {
-            let Some(endpoint) =
-                vis.get_mut(usize::from(*slot)).and_then(|slot| slot.endpoint.as_deref_mut())
-            else {
-                return false;
-            };
-            if found.is_none() && endpoint.is_asked_by(envelope, offer) {
-                found = Some(usize::from(*slot));
-            }
-            endpoint.listed.meeting = endpoint.state == ViState::ConnectPending;
-            endpoint.listed.meeting
-        });
-        let endpoint = vis.get_mut(found?)?.endpoint.as_deref_mut()?;
-        Some((core, endpoint))
-    }
-
-    fn accepted<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        envelope: &Envelope,
-        offer: &Offer<'_>,
-        out: &mut O,
-    ) {
-        if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize)
-            && endpoint.accepted(&mut self.core, now, envelope, offer, out)
-        {
-            return;
-        }
-        self.disown(now, envelope, offer, out);
-    }
-
-    /// Nobody here asks any more for what the peer took up. Or we have left again before a second copy came.
-    fn disown<O: Output + ?Sized>(&mut self, now: Time, envelope: &Envelope, offer: &Offer<'_>, out: &mut O) {
-        if !self.core.remind(now, envelope.identity, out) {
-            let answer = Envelope {
-                to: envelope.from,
-                from: self.core.config.mac.0,
-                slot: offer.slot,
-                identity: envelope.identity,
-                sender: 0,
-            };
-            self.core.control(now, &emit(&answer, &Control::Reset), out);
-        }
-    }
-
-    /// A peer asks for one that asks it. Where nobody does (yet) there is nothing to say: it asks again.
-    fn asked_by_peer<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        envelope: &Envelope,
-        offer: &Offer<'_>,
-        out: &mut O,
-    ) {
-        if let Some((core, endpoint)) = self.connected_to(MacAddress(envelope.from), envelope.sender)
-            && endpoint.state == ViState::Connected
-        {
-            return endpoint.meet(core, now, envelope, offer, out);
-        }
-        if let Some((core, endpoint)) = self.asking_for(envelope, offer) {
-            return endpoint.meet(core, now, envelope, offer, out);
-        }
-        if envelope.identity != 0 {
-            self.disown(now, envelope, offer, out);
-        }
-    }
-
-    fn refused<O: Output + ?Sized>(&mut self, envelope: &Envelope, reason: ConnectFailure, out: &mut O) {
-        if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize)
-            && endpoint.state == ViState::ConnectPending
-            && endpoint.identity == envelope.identity
-            && endpoint.peer.0 == envelope.from
-        {
-            endpoint.fail_request(reason, out);
-        }
-    }
-
-    fn closed<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        envelope: &Envelope,
-        reason: CloseReason,
-        ack: u32,
-        out: &mut O,
-    ) {
-        let answer = Envelope {
-            to: envelope.from,
-            from: self.core.config.mac.0,
-            slot: 0,
-            identity: envelope.sender,
-            sender: 0,
-        };
-        self.core.control(now, &emit(&answer, &Control::Closed), out);
-        let core = &mut self.core;
-        let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(envelope.slot as usize) else {
-            return;
-        };
-        if endpoint.identity != envelope.identity || endpoint.peer.0 != envelope.from {
-            return;
-        }
-        match endpoint.state {
-            // It was accepted, which we did not hear, and left again.
-            ViState::ConnectPending => {
-                endpoint.fail_request(ConnectFailure::Rejected { private_data: Vec::new() }, out);
-            }
-            ViState::Connected => {
-                endpoint.calm = false;
-                endpoint.sender.acknowledge(ack, 0, now, &core.config.tuning);
-                let loss = match reason {
-                    CloseReason::Disconnected => ConnectionLoss::PeerDisconnected,
-                    CloseReason::ReceiveQueueEmpty => ConnectionLoss::PeerReceiveQueueEmpty,
-                    CloseReason::Length => ConnectionLoss::Length,
-                    CloseReason::RdmaProtection => ConnectionLoss::RdmaProtection,
-                    CloseReason::Protocol => ConnectionLoss::Protocol,
-                    CloseReason::Silent => ConnectionLoss::PeerSilent,
-                };
-                endpoint.break_off(core, now, loss, None, out);
-            }
-            ViState::Idle | ViState::Error => {}
-        }
-    }
-
-    fn reset<O: Output + ?Sized>(&mut self, now: Time, envelope: &Envelope, out: &mut O) {
-        let peer = MacAddress(envelope.from);
-        self.core.end_farewell_to(peer, envelope.identity);
-        if let Some((core, endpoint)) = self.connected_to(peer, envelope.identity)
-            && endpoint.state == ViState::Connected
-        {
-            endpoint.break_off(core, now, ConnectionLoss::PeerReset, None, out);
-        }
-    }
-
     /// The adapter no longer refers to the payload of a frame.
     #[inline]
     pub fn transmitted<O: Output + ?Sized>(&mut self, token: FrameToken, out: &mut O) {
@@ -656,81 +410,6 @@ impl Engine {
         }
     }
 
-    /// Whether [`Engine::poll`] has something to do now.
-    #[inline]
-    pub fn wants_poll(&self, now: Time) -> bool {
-        now >= self.core.poll_at
-    }
-
-    /// Timers, acknowledgements that are due, and what found the adapter full.
-    #[inline]
-    pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
-        if now >= self.core.next {
-            self.core.full = false;
-            self.tend(now, out);
-        }
-        if !self.core.active.is_empty() {
-            self.core.full = false;
-            self.take_turns(now, out);
-        }
-        self.core.rest();
-    }
-
-    #[cold]
-    fn tend<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
-        let core = &mut self.core;
-        core.next = Time::NEVER;
-        for _ in 0..TEND_BURST {
-            let Some(slot) = core.deadlines.due(now) else { break };
-            let endpoint = self.vis.get_mut(slot).and_then(|slot| slot.endpoint.as_deref_mut());
-            // A deadline is moved only where it comes earlier: what is found here may be over long since.
-            let at = endpoint.as_ref().map_or(Time::NEVER, |endpoint| endpoint.deadline);
-            core.deadlines.set(slot, if at > now { at } else { Time::NEVER });
-            if let Some(endpoint) = endpoint.filter(|_| at <= now) {
-                endpoint.on_time(core, now, out);
-            }
-        }
-        if core.chores <= now {
-            core.chores = Time::NEVER;
-            core.tend_farewells(now, out);
-            self.names.tend(core, now, out);
-            let requests = self.listeners.expire(now, REQUEST_LIFE * core.config.tuning.peer_timeout);
-            core.wake(requests);
-        }
-        core.next = core.next.min(core.deadlines.earliest()).min(core.chores);
-    }
-
-    /// Lets those send who wait, in turn.
-    #[cold]
-    fn take_turns<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
-        let core = &mut self.core;
-        for _ in 0..core.active.len().min(POLL_BURST as usize) {
-            if core.full {
-                break;
-            }
-            let Some(slot) = core.active.pop_front() else { break };
-            let Some(endpoint) =
-                self.vis.get_mut(slot as usize).and_then(|slot| slot.endpoint.as_deref_mut())
-            else {
-                continue;
-            };
-            endpoint.queued = false;
-            // What it waited with may be gone with its connection; what was posted since is only to be flushed.
-            if endpoint.state == ViState::Connected {
-                endpoint.proceed(core, now, out);
-                endpoint.settle();
-            }
-        }
-    }
-
-    /// When [`Engine::poll`] has something to do at the latest; at once, while interfaces wait for their turn.
-    pub fn deadline(&self) -> Option<Time> {
-        if !self.core.full && !self.core.active.is_empty() {
-            return Some(Time(0));
-        }
-        (self.core.next != Time::NEVER).then_some(self.core.next)
-    }
-
     /// Whether nothing is under way: nothing to be sent or acknowledged, no farewell without answer.
     pub fn is_quiet(&self) -> bool {
         self.core.farewells.is_empty()
@@ -745,195 +424,6 @@ impl Engine {
             && self.core.connections == 0
             && self.core.farewells.is_empty()
             && endpoints.into_iter().all(|e| e.sender.is_idle() && e.is_empty())
-    }
-
-    /// Waits for requests to a discriminator.
-    ///
-    /// # Errors
-    /// [`Error::InUse`] when somebody does already, [`Error::Resource`], [`Error::Parameter`].
-    pub fn listen(&mut self, discriminator: &[u8], backlog: usize) -> Result<ListenerId> {
-        self.listeners.listen(discriminator, backlog)
-    }
-
-    /// Forgets the requests that wait at a listener and were not handed out; their senders ask again.
-    pub fn overhear(&mut self, listener: ListenerId) {
-        self.listeners.overhear(listener);
-    }
-
-    /// Waits no more; the requests that wait there are rejected.
-    pub fn unlisten<O: Output + ?Sized>(&mut self, now: Time, listener: ListenerId, out: &mut O) {
-        for frame in self.listeners.unlisten(listener, self.core.config.mac) {
-            self.core.control(now, &frame, out);
-        }
-    }
-
-    /// The next request that waits there. It stays in the engine's care until it is accepted or rejected.
-    pub fn next_request(&mut self, listener: ListenerId) -> Option<Request> {
-        self.listeners.next(listener)
-    }
-
-    /// Connects an idle interface to who asked.
-    ///
-    /// # Errors
-    /// [`Error::ReliabilityMismatch`], [`Error::TransferSizeMismatch`]: the request stays, and nothing was sent.
-    /// [`Error::State`] of the interface, [`Error::Parameter`] for a request that is no more.
-    pub fn accept<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        request: RequestId,
-        vi: ViId,
-        private_data: &[u8],
-        out: &mut O,
-    ) -> Result<()> {
-        check_private_data(private_data)?;
-        let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut(vi.slot()) else {
-            return Err(no_such_vi());
-        };
-        if *generation != vi.generation() {
-            return Err(no_such_vi());
-        }
-        let core = &mut self.core;
-        let pending = self.listeners.get(request)?;
-        if endpoint.state != ViState::Idle {
-            return Err(Error::State(endpoint.state));
-        }
-        let theirs = pending.attributes;
-        if theirs.reliability != endpoint.attributes.reliability {
-            return Err(Error::ReliabilityMismatch {
-                local: endpoint.attributes.reliability,
-                remote: theirs.reliability,
-            });
-        }
-        if theirs.max_transfer_size != endpoint.attributes.max_transfer_size {
-            return Err(Error::TransferSizeMismatch {
-                local: endpoint.attributes.max_transfer_size,
-                remote: theirs.max_transfer_size,
-            });
-        }
-        endpoint.begin(core);
-        let offer = endpoint.offer(core, &[], &[], private_data);
-        let envelope = Envelope {
-            to: pending.peer.0,
-            from: core.config.mac.0,
-            slot: pending.offer().slot,
-            identity: pending.identity,
-            sender: endpoint.identity,
-        };
-        let frame = emit(&envelope, &Control::Accept(offer));
-        endpoint.establish(core, now, pending.peer, pending.identity, &pending.offer());
-        let life = core.config.tuning.peer_timeout;
-        endpoint.start_handshake(core, now, Handshake::new(now, life, frame), out);
-        self.listeners.accept(request);
-        Ok(())
-    }
-
-    /// Refuses a request.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`].
-    pub fn reject<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        request: RequestId,
-        private_data: &[u8],
-        out: &mut O,
-    ) -> Result<()> {
-        let frame = self.listeners.reject(request, self.core.config.mac, private_data)?;
-        self.core.control(now, &frame, out);
-        Ok(())
-    }
-
-    /// Asks for a connection. What came of it is told by [`Event::Connected`] or [`Event::ConnectFailed`].
-    ///
-    /// # Errors
-    /// [`Error::State`] of the interface, [`Error::Parameter`].
-    #[allow(clippy::too_many_arguments)] // The architecture's request has them.
-    pub fn connect<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        vi: ViId,
-        local_discriminator: &[u8],
-        remote: &NetAddress,
-        timeout_ns: u64,
-        private_data: &[u8],
-        out: &mut O,
-    ) -> Result<()> {
-        self.check_request(local_discriminator, remote, timeout_ns)?;
-        check_private_data(private_data)?;
-        let (core, endpoint) = self.vi(vi)?;
-        endpoint.request(
-            core,
-            now,
-            local_discriminator,
-            remote.host,
-            remote.discriminator(),
-            timeout_ns,
-            private_data,
-            out,
-        )
-    }
-
-    /// Asks a peer that asks too: each names its own discriminator and the other's, and they are connected when these
-    /// match crosswise. Told as for [`Engine::connect`].
-    ///
-    /// # Errors
-    /// [`Error::State`] of the interface, [`Error::Parameter`].
-    pub fn connect_peer<O: Output + ?Sized>(
-        &mut self,
-        now: Time,
-        vi: ViId,
-        local_discriminator: &[u8],
-        remote: &NetAddress,
-        timeout_ns: u64,
-        out: &mut O,
-    ) -> Result<()> {
-        self.check_request(local_discriminator, remote, timeout_ns)?;
-        let (core, endpoint) = self.vi(vi)?;
-        endpoint.request_peer(
-            core,
-            now,
-            local_discriminator,
-            remote.host,
-            remote.discriminator(),
-            timeout_ns,
-            out,
-        )
-    }
-
-    fn check_request(&self, local_discriminator: &[u8], remote: &NetAddress, timeout_ns: u64) -> Result<()> {
-        check_discriminator(local_discriminator)?;
-        if timeout_ns == 0 {
-            return Err(Error::Parameter("a connection request needs a time-out over 0".to_owned()));
-        }
-        if !remote.host.is_unicast() {
-            return Err(Error::Parameter(format!(
-                "{} is no host: it does not name one station",
-                remote.host
-            )));
-        }
-        Ok(())
-    }
-
-    /// Leaves a connection, gives up a request, or clears an error: the interface is idle, and what was posted
-    /// completes flushed as soon as the adapter refers to it no more.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`] for an interface that is no more.
-    pub fn disconnect<O: Output + ?Sized>(&mut self, now: Time, vi: ViId, out: &mut O) -> Result<()> {
-        let (core, endpoint) = self.vi(vi)?;
-        endpoint.disconnect(core, now, out);
-        Ok(())
-    }
-
-    /// Leaves all connections and rejects all requests. Peers that do not answer are told again as time goes by,
-    /// until [`Engine::is_quiet`].
-    pub fn disconnect_all<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
-        for frame in self.listeners.reject_all(self.core.config.mac) {
-            self.core.control(now, &frame, out);
-        }
-        for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
-            endpoint.disconnect(&mut self.core, now, out);
-        }
     }
 
     /// Adds a name to the table of hosts.

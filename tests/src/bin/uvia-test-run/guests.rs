@@ -20,9 +20,9 @@ pub const EMULATED_LONG: &[&[NicKind]] = &[&[NicKind::E1000, NicKind::Virtio]];
 pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[&[NicKind]]) {
     // Over models it runs without guests.
     let wanted = all.iter().any(|nics| is_emulated(nics));
-    let suite = wanted.then(|| vipl::build(programs)).and_then(|built| {
-        built.map_err(|e| report.failed("building VIPL's suite", &e.to_string())).ok()
-    });
+    let suite = wanted
+        .then(|| vipl::build(programs))
+        .and_then(|built| built.map_err(|e| report.failed("building VIPL's suite", &e.to_string())).ok());
     // They have tests that are ignored elsewhere.
     let programs = called(programs, "guest_");
     if programs.is_empty() {

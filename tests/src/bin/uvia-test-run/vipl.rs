@@ -20,8 +20,10 @@ const CASES: usize = 156;
 /// # Errors
 /// The library is not there, or the compiler fails.
 pub fn build(programs: &[Program]) -> Result<PathBuf, Failure> {
-    let program =
-        programs.iter().find(|program| program.name == "vipl/vipl").ok_or("there is no test program of VIPL")?;
+    let program = programs
+        .iter()
+        .find(|program| program.name == "vipl/vipl")
+        .ok_or("there is no test program of VIPL")?;
     let folder = program.path.parent().ok_or("a test program in no folder")?;
     let library = newest_library(folder)?;
     let suite = folder.join("vipl-suite");
@@ -56,7 +58,8 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str, suite: &Path) {
         );
         let outcome = guest.run(["sh", "-c", &line], LIMIT)?;
         let text = outcome.text();
-        let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
+        let passed =
+            text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
         if !outcome.status.success() || passed < CASES {
             let stderr = String::from_utf8_lossy(&outcome.stderr).into_owned();
             return Err(format!("{passed} cases, {:?}\n{text}\n{stderr}", outcome.status).into());
