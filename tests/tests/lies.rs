@@ -13,7 +13,9 @@ use uvia_tests::bench::InProcess;
 use uvia_tests::conformance::Pair;
 use uvia_tests::lies::{Case, RINGS, SLOW, check, run};
 
-/// Cases with `UVIA_LONG`, for each of proptest's usual count of 256.
+/// Cases, for each of proptest's usual count of 256.
+const CASES: u32 = 4;
+/// With `UVIA_LONG`.
 const LONG: u32 = 16;
 
 fn any_when() -> impl Strategy<Value = When> {
@@ -33,7 +35,7 @@ fn any_case() -> impl Strategy<Value = Case> {
 
 fn more_cases() -> ProptestConfig {
     let usual = ProptestConfig::default();
-    let times = if std::env::var_os("UVIA_LONG").is_some() { LONG } else { 1 };
+    let times = if std::env::var_os("UVIA_LONG").is_some() { LONG } else { CASES };
     ProptestConfig { cases: usual.cases * times, failure_persistence: None, ..usual }
 }
 

@@ -12,9 +12,8 @@ use crate::{Options, tools, vipl};
 const LIMIT: Duration = Duration::from_secs(420);
 
 /// QEMU's NICs.
-pub const EMULATED: &[&[NicKind]] = &[&[NicKind::E1000], &[NicKind::Virtio]];
-/// And one of each, which adds little to either.
-pub const EMULATED_LONG: &[&[NicKind]] = &[&[NicKind::E1000, NicKind::Virtio]];
+pub const EMULATED: &[&[NicKind]] =
+    &[&[NicKind::E1000], &[NicKind::Virtio], &[NicKind::E1000, NicKind::Virtio]];
 
 /// Boots a guest for each of these kinds of NICs and runs all that is for guests in it.
 pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[&[NicKind]]) {

@@ -95,8 +95,7 @@ fn main() -> ExitCode {
         instructions::run(&mut report);
     }
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Guests)) {
-        let more = if options.long { guests::EMULATED_LONG } else { &[] };
-        guests::run(&mut report, programs, &options, &[guests::EMULATED, more].concat());
+        guests::run(&mut report, programs, &options, guests::EMULATED);
     }
     if options.wants(Part::TwoGuests) {
         two_guests::run(&mut report, &options);
