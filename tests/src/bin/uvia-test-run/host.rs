@@ -6,6 +6,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use crate::build::Program;
 use crate::report::{Failure, Report, Verdict};
+use crate::side_by_side::{self, News};
 use crate::{Options, dissector};
 
 /// What the reason of an ignored test starts with when it is run in a guest.
@@ -62,43 +63,68 @@ pub fn format(report: &mut Report) {
     component(report, "fmt", "format", FORMAT);
 }
 
-/// All test programs, one after the other, and the examples in the documentation.
+/// All test programs, as many at a time as there are processors, and then the examples in the documentation.
 pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
     report.heading("tests on the host");
-    let run = |report: &mut Report, name: &str, mut command: Command| {
-        if options.long {
-            command.env("UVIA_LONG", "1");
-        } else if std::env::var_os(PROPERTY_SEED).is_none() {
-            // The same cases each time: what fails is there again when it is looked for. Others come with --long.
-            command.env(PROPERTY_SEED, "1");
-        }
-        if options.quick {
-            command.env("UVIA_QUICK", "1").env("PROPTEST_CASES", QUICK_CASES);
-            // Many of them wait more than they work.
-            let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-            command.env("RUST_TEST_THREADS", (2 * processors).to_string());
-        }
-        println!("\n{name}");
-        let before = report.failures();
-        match count(report, &format!("{name}: "), command) {
-            // A test that failed was counted; what else can fail is the program itself.
-            Ok(status) if !status.success() && report.failures() == before => {
-                report.failed(name, &status.to_string());
-            }
-            Ok(_) => {}
-            Err(e) => report.failed(name, &e.to_string()),
-        }
-    };
-    for program in programs {
-        let mut command = Command::new(&program.path);
-        // As cargo does.
-        command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).stdin(Stdio::null());
-        run(report, &program.name, command);
-    }
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut names: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
+    let mut commands: Vec<_> = programs.iter().map(|program| prepared(alone(program), options)).collect();
+    // Most of them wait more than they work.
+    let at_once = if options.quick { 2 * processors } else { processors };
+    tell(report, &names, commands, at_once);
     // Each of these is compiled first, which takes longer than all of a quick run.
     if !options.quick {
-        run(report, "documentation", cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]));
+        names = vec!["documentation"];
+        commands = vec![prepared(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]), options)];
+        tell(report, &names, commands, 1);
     }
+}
+
+/// A test program by itself, as cargo runs it.
+fn alone(program: &Program) -> Command {
+    let mut command = Command::new(&program.path);
+    command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder).stdin(Stdio::null());
+    command
+}
+
+/// How much it is to do.
+fn prepared(mut command: Command, options: &Options) -> Command {
+    if options.long {
+        command.env("UVIA_LONG", "1");
+    } else if std::env::var_os(PROPERTY_SEED).is_none() {
+        // The same cases each time: what fails is there again when it is looked for. Others come with --long.
+        command.env(PROPERTY_SEED, "1");
+    }
+    if options.quick {
+        command.env("UVIA_QUICK", "1").env("PROPTEST_CASES", QUICK_CASES);
+    }
+    command
+}
+
+/// Runs programs and says what they came to, each as soon as it has ended.
+fn tell(report: &mut Report, names: &[&str], commands: Vec<Command>, at_once: usize) {
+    side_by_side::run(commands, at_once, |place, news| {
+        let name = names[place];
+        let (text, status) = match news {
+            News::Started => return println!("running {name}"),
+            News::Ended(Err(e)) => return report.failed(name, &e.to_string()),
+            News::Ended(Ok(ended)) => ended,
+        };
+        println!("\n{name}");
+        let before = report.failures();
+        for line in String::from_utf8_lossy(&text).lines() {
+            println!("{line}");
+            harness_line(report, &format!("{name}: "), line);
+        }
+        // A test that failed was counted; what else can fail is the program itself.
+        if !status.success() && report.failures() == before {
+            report.failed(name, &status.to_string());
+        }
+    });
+}
+
+fn harness_line(report: &mut Report, group: &str, line: &str) {
+    report.harness_line(group, line, |why| why.starts_with(IN_GUEST) || why == dissector::NEEDS);
 }
 
 /// Runs a program of Rust's test harness and counts its tests.
@@ -108,7 +134,7 @@ pub fn count(report: &mut Report, group: &str, mut command: Command) -> Result<E
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
         println!("{line}");
-        report.harness_line(group, &line, |why| why.starts_with(IN_GUEST) || why == dissector::NEEDS);
+        harness_line(report, group, &line);
     }
     Ok(child.wait()?)
 }
