@@ -28,15 +28,18 @@ pub fn a_sleeper_is_woken_once(bench: &dyn Bench) {
             assert!(to.readable(PATIENCE), "not woken in round {round}");
             to.expect(&[sent]);
         }
-        // It stays armed while frames are taken without a sleep in between: the next one wakes. The wake that the first
-        // one is owed may come after the frame was seen (a device raises its interrupt when the descriptor is written,
-        // not with it), so it is waited for: an arming before it would leave it for later.
+        // It stays armed while frames are taken without a sleep in between: the next one wakes. The first one's own wake
+        // may still be under way when it is taken, and comes then once at most: a device writes the descriptor first,
+        // then looks whether somebody is to be woken.
         to.nic.arm(true).unwrap();
         let sent = send(from);
         to.expect(&[sent]);
-        assert!(to.readable(PATIENCE), "not woken for a frame that was taken while armed");
         to.nic.arm(true).unwrap();
-        assert!(to.take(64).is_empty() && !to.readable(WHILE), "what was taken wakes again");
+        assert!(to.take(64).is_empty());
+        if to.readable(WHILE) {
+            to.nic.arm(true).unwrap();
+            assert!(to.take(64).is_empty() && !to.readable(WHILE), "what was taken wakes again and again");
+        }
         let sent = send(from);
         assert!(to.readable(PATIENCE));
         to.expect(&[sent]);
