@@ -275,6 +275,10 @@ pub struct ViArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub vis: u16,
 
+    /// Tell at the end, on standard error, what the NICs have counted
+    #[arg(long)]
+    pub counters: bool,
+
     #[command(flatten)]
     pub load: LoadArgs,
 }
@@ -292,6 +296,10 @@ pub struct RawArgs {
     /// Packed virtqueues, on virtio devices that offer them; the NIC's name in the output is then virtio-packed
     #[arg(long)]
     pub packed_rings: bool,
+
+    /// Tell at the end, on standard error, what the NICs have counted
+    #[arg(long)]
+    pub counters: bool,
 
     #[command(flatten)]
     pub load: LoadArgs,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
+use uvia_driver::nic::{MacAddress, NicStatistics};
 use uvia_tools::{Failure, print_json, print_line};
 
 /// Half round trips, or whole reads, in nanoseconds. Recording neither allocates nor fails: what is over a minute counts as one.
@@ -233,6 +234,14 @@ impl Subject {
 
 fn lost_column(lost: Option<u64>) -> String {
     lost.map(|lost| format!(" {lost:>7}")).unwrap_or_default()
+}
+
+/// Says on standard error what the adapter of `device` has counted.
+pub fn tell_counters(device: &str, mac: MacAddress, n: &NicStatistics) {
+    eprintln!(
+        "uvia-perf: {device} ({mac}): sent {}, received {}, dropped {} for want of buffers and {} in error, {} doorbells",
+        n.tx_frames, n.rx_frames, n.rx_missed, n.rx_errors, n.doorbells
+    );
 }
 
 #[cfg(test)]

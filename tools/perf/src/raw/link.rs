@@ -7,6 +7,7 @@ use uvia_driver::nic::{MacAddress, Nic, RxFrame, TxFrame};
 use uvia_tools::Failure;
 
 use crate::datagram::{BURST, Body, HEAD, Head, Kind, LEAST_CONTROL, Link, Packet};
+use crate::report;
 use crate::spin::Spin;
 
 /// The EtherType of these tests: local experimental, the second one.
@@ -107,19 +108,10 @@ impl RawLink {
         self.own
     }
 
-    /// What the adapter has counted, in words.
-    pub fn counters(&mut self) -> String {
-        let n = self.nic.statistics();
-        format!(
-            "{} ({}): sent {}, received {}, dropped {} for want of buffers and {} in error, {} doorbells",
-            self.nic.properties().device,
-            self.own,
-            n.tx_frames,
-            n.rx_frames,
-            n.rx_missed,
-            n.rx_errors,
-            n.doorbells
-        )
+    /// Says on standard error what the adapter has counted.
+    pub fn tell_counters(&mut self) {
+        let counted = self.nic.statistics();
+        report::tell_counters(&self.nic.properties().device, self.own, &counted);
     }
 
     /// The driver's name.

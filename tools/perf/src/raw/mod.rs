@@ -40,10 +40,13 @@ pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
             b.join(mac_a);
             b.keep(copies)?;
             let subject = subject(&a);
-            run_pair(&mut a, &mut b, test, &load, subject).inspect_err(|_| {
-                // What the adapters counted tells on which side frames were lost.
-                eprintln!("uvia-perf: {}\nuvia-perf: {}", a.counters(), b.counters());
-            })
+            let outcome = run_pair(&mut a, &mut b, test, &load, subject);
+            // On which side frames were lost is told by what the adapters counted.
+            if args.counters || outcome.is_err() {
+                a.tell_counters();
+                b.tell_counters();
+            }
+            outcome
         }
         PairOrHost::Listen { keep } => {
             let mut link = open(given_device(args.nic.as_deref())?, None)?;
@@ -52,7 +55,12 @@ pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
             loop {
                 match serve(&mut link, load.timeout, &Stop::new(false)) {
                     Err(Failure::Failed(what)) if keep => eprintln!("uvia-perf: {what}"),
-                    outcome if !keep => return outcome,
+                    outcome if !keep => {
+                        if args.counters {
+                            link.tell_counters();
+                        }
+                        return outcome;
+                    }
                     _ => {}
                 }
             }
@@ -64,7 +72,11 @@ pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
             let mut link = open(given_device(args.nic.as_deref())?, Some(peer))?;
             link.wait_ready(load.timeout)?;
             let subject = subject(&link);
-            run_client(&mut link, test, &load, copies, subject)
+            let outcome = run_client(&mut link, test, &load, copies, subject);
+            if args.counters {
+                link.tell_counters();
+            }
+            outcome
         }
     }
 }

@@ -39,16 +39,22 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             let b = open(b, "pair-b", 1, &args.nic)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
-            match args.wait {
+            let counted = Counters::of(args, &[&a, &b]);
+            let outcome = match args.wait {
                 Wait::Poll => measure(test, args, &load, &a, |order| pair::run(&a, &b, &order, load.timeout)),
                 Wait::Interrupt => threads(test, args, &load, &a, &b),
-            }
+            };
+            counted.tell();
+            outcome
         }
         PairOrHost::Listen { keep } => {
             let nic = open_own(&args.nic)?;
             ready(&nic, load.timeout)?;
+            let counted = Counters::of(args, &[&nic]);
             eprintln!("uvia-perf: waiting as {:?} ({})", nic.name(), nic.properties().mac);
-            connect::Server::new(&nic, load.timeout)?.run(keep)
+            let outcome = connect::Server::new(&nic, load.timeout)?.run(keep);
+            counted.tell();
+            outcome
         }
         PairOrHost::To(peer) => {
             let nic = open_own(&args.nic)?;
@@ -57,7 +63,27 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
                 Ok(mac) => mac,
                 Err(_) => nic.resolve(peer, load.timeout)?,
             };
-            measure(test, args, &load, &nic, |order| connect::ask(&nic, host, &order, load.timeout))
+            let counted = Counters::of(args, &[&nic]);
+            let outcome =
+                measure(test, args, &load, &nic, |order| connect::ask(&nic, host, &order, load.timeout));
+            counted.tell();
+            outcome
+        }
+    }
+}
+
+/// NICs whose counters are told when the test is over; none where nobody asked.
+struct Counters(Vec<Nic>);
+
+impl Counters {
+    fn of(args: &ViArgs, nics: &[&Nic]) -> Self {
+        Self(nics.iter().filter(|_| args.counters).map(|nic| Nic::clone(nic)).collect())
+    }
+
+    fn tell(self) {
+        for nic in self.0 {
+            let properties = nic.properties();
+            report::tell_counters(&properties.device, properties.mac, &nic.statistics().adapter);
         }
     }
 }
