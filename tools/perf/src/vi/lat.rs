@@ -40,6 +40,9 @@ pub struct Messages {
     side: Side,
     size: usize,
     idle: Idle,
+    /// What was received into last: posted again behind the next send, when the adapter is at work and not the peer
+    /// that waits. Others are posted.
+    emptied: Option<Box<Descriptor>>,
     /// Polls of this end between those of a sender that has more frames to send.
     stride: u32,
 }
@@ -59,7 +62,7 @@ impl Messages {
             side.receive(Descriptor::new(vec![memory.segment(size..2 * size)?]))?;
         }
         let stride = stride(&side, size);
-        Ok(Self { side, size, idle, stride })
+        Ok(Self { side, size, idle, emptied: None, stride })
     }
 }
 
@@ -69,7 +72,8 @@ impl Exchange for Messages {
         let mut idling = Idling::default();
         loop {
             if let Some(descriptor) = self.idle.pop() {
-                return self.side.send(descriptor);
+                self.side.send(descriptor)?;
+                return self.emptied.take().map_or(Ok(()), |emptied| self.side.receive(emptied));
             }
             match self.side.poll()? {
                 Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
@@ -93,7 +97,8 @@ impl Exchange for Messages {
                             self.size
                         )));
                     }
-                    return self.side.receive(done.descriptor);
+                    self.emptied = Some(done.descriptor);
+                    return Ok(());
                 }
                 None => {
                     idling.tick(&mut self.side)?;
