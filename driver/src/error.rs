@@ -194,6 +194,9 @@ pub enum DeviceFault {
     /// A capability or register layout that this driver cannot use.
     #[error("{0}")]
     Layout(String),
+    /// It does not run as this driver started it: somebody else has reset it since.
+    #[error("the device was reset by somebody else; close it and open it again")]
+    WasReset,
     /// The device says that it needs a reset.
     #[error("the device asks for a reset (status {status:#x})")]
     NeedsReset {

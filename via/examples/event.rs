@@ -1,14 +1,14 @@
 //! Waiting by a file descriptor, with poll(2): together with sockets, timers and what else a program waits for. Event
 //! loops and runtimes take it the same way; the documentation of `CompletionEvent` shows it with tokio.
 //!
-//! `cargo run --example event -- NIC [HOST]`, on two hosts.
+//! `cargo run --example event -- NIC [example]`, on two hosts, or twice on one with the NIC `shm:try`.
 
 mod common;
 
 use std::os::fd::AsRawFd;
 
 use common::{End, LAST, PATIENCE, answer};
-use uvia::{Error, WorkQueue};
+use uvia::Error;
 
 fn main() -> uvia::Result<()> {
     let end = End::connect()?;
@@ -18,9 +18,12 @@ fn main() -> uvia::Result<()> {
     }
     let mut number = 0;
     while number + 1 < LAST {
-        while let Some(completion) = end.cq.poll()? {
-            if completion.queue == WorkQueue::Receive {
-                number = end.take(completion.descriptor)?;
+        // Once it is over, the other end leaves, and what is posted comes back flushed.
+        while number + 1 < LAST
+            && let Some(completion) = end.cq.poll()?
+        {
+            if let Some(came) = end.take(completion)? {
+                number = came;
                 if let Some(next) = answer(number) {
                     end.send(next)?;
                 }
@@ -40,6 +43,7 @@ fn main() -> uvia::Result<()> {
             event.consume()?;
         }
     }
+    end.finish()?;
     println!("counted to {number}");
     Ok(())
 }

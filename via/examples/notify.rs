@@ -1,6 +1,6 @@
 //! Waiting by a handler that the NIC calls, once a registration; it registers itself again.
 //!
-//! `cargo run --example notify -- NIC [HOST]`, on two hosts.
+//! `cargo run --example notify -- NIC [example]`, on two hosts, or twice on one with the NIC `shm:try`.
 
 mod common;
 
@@ -8,7 +8,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 
 use common::{End, LAST, answer};
-use uvia::{Result, WorkQueue};
+use uvia::Result;
 
 /// Handles the next completion. The handler does not own the queue: it would keep it in being.
 fn listen(end: &Weak<End>, outcome: Sender<Result<u32>>) {
@@ -18,10 +18,7 @@ fn listen(end: &Weak<End>, outcome: Sender<Result<u32>>) {
     let registered = here.cq.notify(move |completion| {
         let Some(here) = end.upgrade() else { return };
         let step = || -> Result<Option<u32>> {
-            if completion.queue != WorkQueue::Receive {
-                return Ok(None);
-            }
-            let number = here.take(completion.descriptor)?;
+            let Some(number) = here.take(completion)? else { return Ok(None) };
             answer(number).map_or(Ok(()), |next| here.send(next))?;
             Ok((number + 1 >= LAST).then_some(number))
         };
@@ -46,7 +43,9 @@ fn main() -> Result<()> {
     }
     // This thread is free for something else.
     if let Ok(outcome) = told.recv() {
-        println!("counted to {}", outcome?);
+        let number = outcome?;
+        end.finish()?;
+        println!("counted to {number}");
     }
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! Waiting by polling: the shortest way, with a processor for it.
 //!
-//! `cargo run --example poll -- NIC [HOST]`, on two hosts.
+//! `cargo run --example poll -- NIC [example]`, on two hosts, or twice on one with the NIC `shm:try`.
 
 mod common;
 
 use common::{End, LAST, answer};
-use uvia::{Completions, WorkQueue};
+use uvia::Completions;
 
 fn main() -> uvia::Result<()> {
     let end = End::connect()?;
@@ -17,15 +17,19 @@ fn main() -> uvia::Result<()> {
     let mut number = 0;
     while number + 1 < LAST {
         end.cq.poll_into(&mut batch)?;
-        while let Some(completion) = batch.pop() {
-            if completion.queue == WorkQueue::Receive {
-                number = end.take(completion.descriptor)?;
+        // Once it is over, the other end leaves, and what is posted comes back flushed.
+        while number + 1 < LAST
+            && let Some(completion) = batch.pop()
+        {
+            if let Some(came) = end.take(completion)? {
+                number = came;
                 if let Some(next) = answer(number) {
                     end.send(next)?;
                 }
             }
         }
     }
+    end.finish()?;
     println!("counted to {number}");
     Ok(())
 }

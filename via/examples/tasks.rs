@@ -1,6 +1,6 @@
 //! Waiting in an asynchronous task: `next().await`, in any runtime. The one here is as small as a runtime can be.
 //!
-//! `cargo run --example tasks -- NIC [HOST]`, on two hosts.
+//! `cargo run --example tasks -- NIC [example]`, on two hosts, or twice on one with the NIC `shm:try`.
 
 mod common;
 
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use common::{End, LAST, answer};
-use uvia::{Result, WorkQueue};
+use uvia::Result;
 
 async fn count(end: &End) -> Result<u32> {
     if end.begins {
@@ -20,13 +20,14 @@ async fn count(end: &End) -> Result<u32> {
     let mut number = 0;
     while number + 1 < LAST {
         let completion = end.cq.next().await?;
-        if completion.queue == WorkQueue::Receive {
-            number = end.take(completion.descriptor)?;
+        if let Some(came) = end.take(completion)? {
+            number = came;
             if let Some(next) = answer(number) {
                 end.send(next)?;
             }
         }
     }
+    end.finish()?;
     Ok(number)
 }
 

@@ -1,11 +1,11 @@
 //! Waiting in a call, which polls for a moment and then sleeps on the adapter's interrupt.
 //!
-//! `cargo run --example wait -- NIC [HOST]`, on two hosts.
+//! `cargo run --example wait -- NIC [example]`, on two hosts, or twice on one with the NIC `shm:try`.
 
 mod common;
 
 use common::{End, LAST, PATIENCE, answer};
-use uvia::{Error, WorkQueue};
+use uvia::Error;
 
 fn main() -> uvia::Result<()> {
     let end = End::connect()?;
@@ -20,13 +20,14 @@ fn main() -> uvia::Result<()> {
                 millis: PATIENCE.as_millis() as u64,
             });
         };
-        if completion.queue == WorkQueue::Receive {
-            number = end.take(completion.descriptor)?;
+        if let Some(came) = end.take(completion)? {
+            number = came;
             if let Some(next) = answer(number) {
                 end.send(next)?;
             }
         }
     }
+    end.finish()?;
     println!("counted to {number}");
     Ok(())
 }

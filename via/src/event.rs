@@ -19,17 +19,25 @@ use crate::{Completion, CompletionQueue, Error, Result};
 /// 2. [`arm`](Self::arm): where it answers false something has come meanwhile, and it goes on at 1;
 /// 3. sleep until it is readable, then [`consume`](Self::consume), and go on at 1.
 ///
-/// With tokio, where nothing but the sleep differs:
+/// With tokio, where nothing but the sleep differs (`via/examples/tokio.rs` is a whole program):
 ///
-/// ```ignore
-/// let event = tokio::io::unix::AsyncFd::new(cq.event()?)?;
-/// loop {
-///     while let Some(completion) = cq.poll()? {
-///         // ...
-///     }
-///     if event.get_ref().arm()? {
-///         event.readable().await?.clear_ready();
-///         event.get_ref().consume()?;
+/// ```no_run
+/// use tokio::io::unix::AsyncFd;
+/// use uvia::{Completion, CompletionEvent, CompletionQueue};
+///
+/// async fn next(
+///     queue: &CompletionQueue,
+///     event: &AsyncFd<CompletionEvent>, // of `queue.event()?`, whose descriptor lives as long as it does
+/// ) -> Result<Completion, Box<dyn std::error::Error>> {
+///     loop {
+///         if let Some(completion) = queue.poll()? {
+///             return Ok(completion);
+///         }
+///         if event.get_ref().arm()? {
+///             let mut ready = event.readable().await?;
+///             event.get_ref().consume()?;
+///             ready.clear_ready();
+///         }
 ///     }
 /// }
 /// ```

@@ -1,8 +1,10 @@
 //! Models in the same process and, but where a test makes threads, in the same thread: what happens depends on the
 //! calls and on the seed only.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use uvia::{Clock, NicOptions};
 use uvia_driver::Result;
 use uvia_driver::nic::{self, NicConfig};
 use uvia_models::faults::{Lie, Lies, Plan, When};
@@ -52,6 +54,19 @@ impl InProcess {
     /// What a model lies about from now on.
     pub fn set_lies(&self, end: usize, lies: Lies) {
         self.machine.nics()[end].with(|function| function.set_lies(lies));
+    }
+
+    /// NICs on both, by a clock that only passes when it is told to.
+    ///
+    /// # Panics
+    /// When one of them does not open.
+    pub fn nics(&self, now: &Arc<AtomicU64>) -> [uvia::Nic; 2] {
+        self.open(&NicConfig::default()).expect("models open").map(|Opened { nic, domain }| {
+            let name = nic.properties().mac.to_string().replace(':', "-");
+            let clock = Clock::manual(now.clone());
+            let options = NicOptions { name: Some(name), clock, ..NicOptions::default() };
+            uvia::Nic::with_adapter(nic, domain, options).expect("a NIC on a model")
+        })
     }
 
     /// Accesses to memory by all models, blocked ones included.

@@ -28,8 +28,9 @@ Examples:
     uvia-perf bw --to b --nic 0000:01:00.0 --op write --sizes all
   RDMA reads, 16 connections in turn, at the highest level of reliability:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --op read --vis 16 --level reception
-  What it costs to sleep on the adapter's interrupt in place of polling:
+  What it costs to sleep on the adapter's interrupt in place of polling, and to await completions in a task:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --wait interrupt
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --wait async
   Through routers, over UDP:
     uvia-perf lat --listen --nic 0000:01:00.0 --encap udp --address 10.2.0.2/24 --gateway 10.2.0.1
     uvia-perf lat --to 10.2.0.2 --nic 0000:01:00.0 --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1
@@ -123,6 +124,8 @@ pub enum Wait {
     Poll,
     /// By a completion queue's wait: polls for a moment, then sleeps on the adapter's interrupt
     Interrupt,
+    /// By a task that awaits the queue's next completion and sleeps until a thread of the NIC's wakes it
+    Async,
 }
 
 /// How sends reach the adapter.
@@ -172,6 +175,7 @@ impl Wait {
         match self {
             Wait::Poll => "poll",
             Wait::Interrupt => "interrupt",
+            Wait::Async => "async",
         }
     }
 }
@@ -351,6 +355,7 @@ mod tests {
             "uvia-perf lat --pair a b --op read --level reception --vis 16",
             "uvia-perf lat --pair a b --level unreliable --cq off --packed-rings",
             "uvia-perf bw --listen --wait interrupt",
+            "uvia-perf lat --pair a b --wait async --op read",
             "uvia-perf raw bw --pair a b --size 1486 --copy",
             "uvia-perf raw lat --pair a b --size 64 --json",
             "uvia-perf raw bw --to 52:54:00:00:00:02 --nic x --window 16",
@@ -374,7 +379,7 @@ mod tests {
             "uvia-perf lat --listen --size 64 --sizes all",
             "uvia-perf lat --listen --iterations 0",
             "uvia-perf lat --listen --vis 0",
-            "uvia-perf lat --listen --wait async",
+            "uvia-perf lat --listen --wait never",
             "uvia-perf raw lat --listen --copy",
             "uvia-perf lat --listen --encap udp --address 10.0.0.1",
             "uvia-perf lat --listen --encap tcp",

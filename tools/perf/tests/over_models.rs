@@ -29,14 +29,17 @@ fn serve(folder: &Path) -> ServedModels {
 }
 
 /// Two tests with all that is not usual, but for what needs another place.
-const LINES: [&str; 8] = [
+const LINES: [&str; 11] = [
     "lat --op read --level reception --vis 3",
     "lat --cq off --vis 2",
     "lat --level unreliable",
     "lat --wait interrupt",
+    "lat --wait async --vis 2",
+    "lat --wait async --op read",
     "bw --op read --sizes 64,20000",
     "bw --level unreliable",
     "bw --wait interrupt --sizes 64,20000",
+    "bw --wait async --sizes 64,20000",
     "bw --op write --level reception --vis 3 --size 20000",
 ];
 
@@ -130,6 +133,7 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
         ("lat --wait interrupt --cq off --pair", "--cq off"),
         ("lat --wait interrupt --op write --pair", "can only poll"),
         ("bw --wait interrupt --vis 2 --pair", "--vis 1"),
+        ("bw --wait async --vis 2 --pair", "--vis 1"),
     ] {
         let output = perf(line, models.names()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -1,13 +1,14 @@
 //! What all examples have in common: a NIC, and a connection between two of them.
 //!
-//! `EXAMPLE NIC` waits for another; `EXAMPLE NIC HOST` connects to the one of that host name. A NIC is a PCI address, or
-//! `vfio-user:PATH`.
+//! `EXAMPLE NIC` waits for another; `EXAMPLE NIC example` connects to that one, which calls itself so. A NIC is a PCI
+//! address, `vfio-user:PATH`, or with no adapter at all `shm:NAME`, between programs of one host.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use uvia::{
-    CompletionQueue, Descriptor, MemoryAttributes, MemoryRegion, NetAddress, Nic, NicOptions, Result, Vi,
-    ViAttributes,
+    Completion, CompletionQueue, Descriptor, Error, MemoryAttributes, MemoryRegion, NetAddress, Nic,
+    NicOptions, Result, Vi, ViAttributes, WorkQueue,
 };
 
 /// How long anything may take.
@@ -24,6 +25,8 @@ pub struct End {
     pub memory: MemoryRegion,
     /// It has connected, and begins.
     pub begins: bool,
+    /// Sends that have not completed. Relaxed: a count, which orders nothing else.
+    sending: AtomicU32,
 }
 
 impl End {
@@ -31,7 +34,7 @@ impl End {
     pub fn connect() -> Result<Self> {
         let mut arguments = std::env::args().skip(1);
         let Some(device) = arguments.next() else {
-            return Err(uvia::Error::Parameter("usage: EXAMPLE NIC [HOST]".to_owned()));
+            return Err(Error::Parameter("usage: EXAMPLE NIC [HOST]".to_owned()));
         };
         let peer = arguments.next();
         // Each end needs a name of its own, also where both are on one host.
@@ -48,35 +51,58 @@ impl End {
         match &peer {
             Some(host) => {
                 let there = NetAddress::new(nic.resolve(host, PATIENCE)?, b"example")?;
-                vi.connect(&there, PATIENCE, &[])?;
+                let start = Instant::now();
+                // A host answers to its name a moment before its program listens: then it is asked again.
+                loop {
+                    match vi.connect(&there, PATIENCE, &[]) {
+                        Ok(_) => break,
+                        Err(Error::NoMatch(_)) if start.elapsed() < PATIENCE => std::thread::yield_now(),
+                        Err(e) => return Err(e),
+                    }
+                }
             }
             None => {
-                let waiting = || uvia::Error::Timeout {
-                    what: "a peer".to_owned(),
-                    millis: PATIENCE.as_millis() as u64,
-                };
+                let waiting =
+                    || Error::Timeout { what: "a peer".to_owned(), millis: PATIENCE.as_millis() as u64 };
                 let request = nic.listen(b"example", 1)?.wait(PATIENCE)?.ok_or_else(waiting)?;
                 request.accept(&vi, &[]).map_err(|(_, e)| e)?;
             }
         }
-        Ok(Self { cq, vi, memory, begins: peer.is_some() })
+        Ok(Self { cq, vi, memory, begins: peer.is_some(), sending: AtomicU32::new(0) })
     }
 
     /// Sends the number.
     pub fn send(&self, number: u32) -> Result<()> {
         self.memory.write(64, &number.to_le_bytes())?;
+        self.sending.fetch_add(1, Ordering::Relaxed);
         self.vi.post_send(Descriptor::new(vec![self.memory.segment(64..68)?])).map_err(|e| e.error)
     }
 
-    /// Takes a number that was received with this descriptor, which receives again.
-    pub fn take(&self, descriptor: Box<Descriptor>) -> Result<u32> {
+    /// Takes a completion: the number that was received, if it is of a receive, whose descriptor then receives again.
+    pub fn take(&self, Completion { queue, descriptor, .. }: Completion) -> Result<Option<u32>> {
         if !descriptor.status().is_success() {
-            return Err(uvia::Error::Parameter(format!("a receive ended with {:?}", descriptor.status())));
+            return Err(Error::Parameter(format!("a {queue:?} ended with {:?}", descriptor.status())));
+        }
+        if queue == WorkQueue::Send {
+            self.sending.fetch_sub(1, Ordering::Relaxed);
+            return Ok(None);
         }
         let mut number = [0; 4];
         self.memory.read(0, &mut number)?;
         self.vi.post_receive(descriptor).map_err(|e| e.error)?;
-        Ok(u32::from_le_bytes(number))
+        Ok(Some(u32::from_le_bytes(number)))
+    }
+
+    /// Waits until all that was sent has arrived: who leaves takes what is still to be sent along.
+    pub fn finish(&self) -> Result<()> {
+        while self.sending.load(Ordering::Relaxed) > 0 {
+            let waiting = || Error::Timeout {
+                what: "the last acknowledgement".to_owned(),
+                millis: PATIENCE.as_millis() as u64,
+            };
+            self.take(self.cq.wait(PATIENCE)?.ok_or_else(waiting)?)?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use crate::engine::{PayloadPart, Sent};
 
 /// Most frames that wait; beyond it there is no room, as in an adapter's ring.
-const ROOM: usize = 256;
+pub(crate) const ROOM: usize = 256;
 
 /// Copies of frames, from when the engine sends them until it receives them.
 #[derive(Default)]

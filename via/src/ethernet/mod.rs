@@ -26,6 +26,8 @@ use crate::{
 use answers::Answers;
 use bell::Bell;
 use loopback::Loopback;
+#[cfg(test)]
+pub(crate) use loopback::ROOM as LOOPED;
 use transmit::Transmitter;
 use udp::UdpAdapter;
 

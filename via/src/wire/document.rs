@@ -310,6 +310,11 @@ fn times_and_limits() {
         format!("nothing was heard for {} s", tuning.keep_alive / second),
         format!("has been silent for {} s", tuning.peer_timeout / second),
         format!("At most {} are in flight", tuning.window),
+        format!("from {} to {} ms", tuning.rto_min / milli, tuning.rto_max / milli),
+        format!("and {} ms before there was a round trip", tuning.rto_initial / milli),
+        format!("so not before {} ms", tuning.rto_min / milli),
+        format!("after {} s at most, by Close", crate::ViAttributes::MAX_NOT_READY.as_secs()),
+        format!("At most {} wait;", crate::ethernet::LOOPED),
     ] {
         assert!(flat.contains(&sentence), "WIRE.md does not say {sentence:?}");
     }

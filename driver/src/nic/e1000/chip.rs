@@ -108,6 +108,12 @@ pub(super) fn link(regs: &Registers) -> Result<Link, DeviceFault> {
     Ok(Link { up, speed: up.then_some(speed), full_duplex: up.then_some(status.contains(Status::FD)) })
 }
 
+/// Checks that the receiver is on, as it is from start to stop: a reset, by whomever, switches it off.
+pub(super) fn check(regs: &Registers) -> Result<(), DeviceFault> {
+    let rctl = live(regs, regs::RCTL).map(Rctl::from_bits_retain)?;
+    if rctl.contains(Rctl::EN) { Ok(()) } else { Err(DeviceFault::WasReset) }
+}
+
 /// Enables the interrupts of a received frame and of a link change; what was latched is gone.
 pub(super) fn unmask(regs: &Registers) {
     regs.read32(regs::ICR);

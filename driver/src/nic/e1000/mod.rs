@@ -207,7 +207,11 @@ impl Nic for E1000 {
     fn look_after(&mut self) -> Result<()> {
         let frames = self.statistics.rx_frames.wrapping_add(self.statistics.tx_frames);
         match std::mem::replace(&mut self.seen, frames) == frames {
-            true => self.link().map(drop),
+            true => {
+                self.health.check()?;
+                let runs = chip::check(&self.regs);
+                self.health.note(runs)
+            }
             false => self.health.check(),
         }
     }

@@ -7,7 +7,7 @@ use super::model::Chip;
 use super::regs::Rctl;
 use super::*;
 use crate::Error;
-use crate::nic::testing::{Modelled, Payload, put, received, reclaimed};
+use crate::nic::testing::{Model, Modelled, Payload, put, received, reclaimed};
 
 type Device = Arc<Modelled<Chip>>;
 
@@ -245,4 +245,17 @@ fn closing_quiets_the_device_before_memory_goes() {
     device.with(|chip, _| assert_eq!((chip.get(regs::RCTL), chip.get(regs::TCTL)), (0, 0)));
     drop(payload);
     assert!(device.bus.space.is_empty());
+}
+
+#[test]
+fn a_chip_that_somebody_else_has_reset_is_found_out_by_a_look() {
+    let (device, mut nic, _) = bring_up(8, 8);
+    nic.look_after().unwrap();
+    device.with(|chip, _| chip.reset());
+    assert_eq!(fault(nic.look_after()), DeviceFault::WasReset);
+    assert_eq!(fault(nic.receive(8, &mut |_| ())), DeviceFault::WasReset);
+    nic.reset().unwrap();
+    nic.look_after().unwrap();
+    deliver(&device, &[1; 60]);
+    assert_eq!(received(&mut *nic, 8).len(), 1);
 }

@@ -312,6 +312,19 @@ fn a_device_that_asks_for_a_reset_is_found_out_by_a_look_and_only_when_nothing_c
 }
 
 #[test]
+fn a_device_that_somebody_else_has_reset_is_found_out_by_a_look() {
+    let (function, mut nic, _) = bring_up(8, 8);
+    nic.look_after().unwrap();
+    function.with(|device, _| device.status = 0);
+    assert_eq!(fault(nic.look_after()), DeviceFault::WasReset);
+    assert_eq!(fault(nic.receive(8, &mut |_| ())), DeviceFault::WasReset);
+    nic.reset().unwrap();
+    nic.look_after().unwrap();
+    deliver(&function, &[1; 60]);
+    assert_eq!(received(&mut *nic, 8).len(), 1);
+}
+
+#[test]
 fn an_empty_frame_is_counted_and_dropped() {
     let (function, mut nic, _) = bring_up(8, 8);
     deliver(&function, &[]);

@@ -65,7 +65,7 @@ impl Vector {
     }
 }
 
-/// Checks that the device is there and content.
+/// Checks that the device is there, runs, and is content.
 pub(super) fn check(common: &Registers) -> Result<(), DeviceFault> {
     let status = common.read8(DEVICE_STATUS);
     if status == 0xff {
@@ -73,6 +73,9 @@ pub(super) fn check(common: &Registers) -> Result<(), DeviceFault> {
     }
     if Status::from_bits_retain(status).contains(Status::DEVICE_NEEDS_RESET) {
         return Err(DeviceFault::NeedsReset { status: status.into() });
+    }
+    if !Status::from_bits_retain(status).contains(Status::DRIVER_OK) {
+        return Err(DeviceFault::WasReset);
     }
     Ok(())
 }

@@ -156,6 +156,7 @@ fn manners(guest: &Guest) -> Result<Verdict, Failure> {
     for (what, field, value) in [
         ("lat --op read --level reception", "level", Value::from("reception")),
         ("lat --wait interrupt", "wait", "interrupt".into()),
+        ("lat --wait async", "wait", "async".into()),
         ("lat --cq off --vis 4", "vis", 4.into()),
         ("lat --level unreliable", "level", "unreliable".into()),
         ("bw --op read --size 64K", "op", "read".into()),

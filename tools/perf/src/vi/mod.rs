@@ -2,6 +2,7 @@
 
 mod bw;
 mod connect;
+mod executor;
 mod lat;
 mod order;
 mod pair;
@@ -42,7 +43,7 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             let counted = Counters::of(args, &[&a, &b]);
             let outcome = match args.wait {
                 Wait::Poll => measure(test, args, &load, &a, |order| pair::run(&a, &b, &order, load.timeout)),
-                Wait::Interrupt => threads(test, args, &load, &a, &b),
+                Wait::Interrupt | Wait::Async => threads(test, args, &load, &a, &b),
             };
             counted.tell();
             outcome
@@ -284,11 +285,11 @@ mod tests {
     fn two_hosts_run_every_test_and_the_listening_end_ends_with_the_last() {
         let (a, b) = nics(0);
         let host = b.properties().mac;
-        let sleeping = Manner { wait: Wait::Interrupt, ..USUAL };
+        let sleeping = [Wait::Interrupt, Wait::Async].map(|wait| Manner { wait, ..USUAL });
         let server = connect::Server::new(&b, PATIENCE).unwrap();
         std::thread::scope(|scope| {
             let server = scope.spawn(|| server.run(false));
-            let all = manners().into_iter().chain([sleeping]).flat_map(|manner| orders(manner, 100));
+            let all = manners().into_iter().chain(sleeping).flat_map(|manner| orders(manner, 100));
             let orders: Vec<_> = all.collect();
             let count = orders.len();
             for (n, order) in orders.into_iter().enumerate() {

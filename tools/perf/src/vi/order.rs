@@ -84,6 +84,7 @@ impl Order {
         bytes[12] = match wait {
             Wait::Poll => 0,
             Wait::Interrupt => 1,
+            Wait::Async => 2,
         };
         bytes[14..16].copy_from_slice(&vis.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.size.to_le_bytes());
@@ -132,6 +133,7 @@ impl Order {
                 wait: match bytes[12] {
                     0 => Wait::Poll,
                     1 => Wait::Interrupt,
+                    2 => Wait::Async,
                     _ => return None,
                 },
                 vis: u16::from_le_bytes([bytes[14], bytes[15]]),
@@ -161,15 +163,15 @@ impl Order {
             (_, Op::Read, _) if level == Level::Unreliable => {
                 Some("reads need a reliable connection: not with --level unreliable")
             }
-            (_, _, Wait::Interrupt) if cq == Cq::Off => {
-                Some("--wait interrupt waits at a completion queue: not with --cq off")
+            (_, _, Wait::Interrupt | Wait::Async) if cq == Cq::Off => {
+                Some("--wait interrupt and async wait at a completion queue: not with --cq off")
             }
-            (Test::Latency, Op::Write, Wait::Interrupt) => {
+            (Test::Latency, Op::Write, Wait::Interrupt | Wait::Async) => {
                 Some("who is written has no completion to wait for: lat --op write can only poll")
             }
-            (Test::Bandwidth, _, Wait::Interrupt) if vis > 1 => {
-                Some("one wait is for one connection's completions: bw --wait interrupt takes --vis 1")
-            }
+            (Test::Bandwidth, _, Wait::Interrupt | Wait::Async) if vis > 1 => Some(
+                "one wait is for one connection's completions: bw --wait interrupt or async takes --vis 1",
+            ),
             _ => None,
         }
     }
@@ -242,7 +244,7 @@ mod tests {
             (9, 0xff),
             (10, 3),
             (11, 2),
-            (12, 2),
+            (12, 3),
             (15, 0xff),
             (20, 1),
             (38, 1),
@@ -263,10 +265,12 @@ mod tests {
             assert_eq!(order.refusal().is_some(), Order::parse(&order.to_bytes()).is_none(), "{order:?}");
             order.refusal().is_some()
         };
-        assert!(!with(&|order| order.manner.wait = Wait::Interrupt));
-        assert!(with(&|order| (order.manner.wait, order.manner.cq) = (Wait::Interrupt, Cq::Off)));
-        assert!(with(&|order| (order.manner.wait, order.manner.vis) = (Wait::Interrupt, 2)));
-        assert!(with(&|order| (order.manner.wait, order.test) = (Wait::Interrupt, Test::Latency)));
+        for wait in [Wait::Interrupt, Wait::Async] {
+            assert!(!with(&|order| order.manner.wait = wait));
+            assert!(with(&|order| (order.manner.wait, order.manner.cq) = (wait, Cq::Off)));
+            assert!(with(&|order| (order.manner.wait, order.manner.vis) = (wait, 2)));
+            assert!(with(&|order| (order.manner.wait, order.test) = (wait, Test::Latency)));
+        }
         assert!(with(&|order| (order.op, order.manner.level) = (Op::Read, Level::Unreliable)));
         assert!(!with(&|order| order.manner.level = Level::Unreliable));
     }

@@ -8,6 +8,7 @@ use uvia::{
 };
 use uvia_tools::Failure;
 
+use super::executor;
 use super::order::Manner;
 use crate::cli::{Class, Cq, Level, Wait};
 use crate::spin::Spin;
@@ -27,8 +28,9 @@ pub struct Side {
     pub vi: Vi,
     /// None: completions are taken from the work queues.
     cq: Option<CompletionQueue>,
-    /// Whether to sleep where there is nothing to do.
+    /// Whether to sleep where there is nothing to do, and whether as a task.
     sleeps: bool,
+    awaits: bool,
     /// What was taken from the queue and not yet looked at, and what came while asleep.
     taken: Completions,
     woken: Option<Done>,
@@ -71,7 +73,8 @@ impl Side {
             nic: nic.clone(),
             vi,
             cq,
-            sleeps: manner.wait == Wait::Interrupt,
+            sleeps: manner.wait != Wait::Poll,
+            awaits: manner.wait == Wait::Async,
             taken: Completions::with_capacity(BATCH),
             woken: None,
             tag,
@@ -153,7 +156,11 @@ impl Side {
         if let Some(cq) = &self.cq
             && self.woken.is_none()
         {
-            self.woken = cq.wait(NAP)?.map(|next| Done { queue: next.queue, descriptor: next.descriptor });
+            let next = match self.awaits {
+                true => executor::block_on(cq.next(), NAP).transpose()?,
+                false => cq.wait(NAP)?,
+            };
+            self.woken = next.map(|next| Done { queue: next.queue, descriptor: next.descriptor });
         }
         Ok(())
     }

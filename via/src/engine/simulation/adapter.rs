@@ -62,6 +62,9 @@ pub(super) struct Port {
     pub(super) mtu: usize,
     /// Regions that peers read while their owner changes them.
     pub(super) shared: Vec<MemoryHandle>,
+    /// What a byte takes onto the wire, nanoseconds; and when the last one is there.
+    pub(super) per_byte: u64,
+    free_at: u64,
     rng: Rng,
     queue: VecDeque<Entry>,
     /// Fetched, and not yet given notice of.
@@ -82,6 +85,8 @@ impl Port {
             max_segments,
             mtu,
             shared: Vec::new(),
+            per_byte: 0,
+            free_at: 0,
             rng: Rng(seed),
             queue: VecDeque::new(),
             done: Vec::new(),
@@ -145,8 +150,9 @@ impl Output for Port {
         }
         let mut bytes = self.spare.pop().unwrap_or_default();
         bytes.extend_from_slice(header);
-        let last = self.queue.back().map_or(0, |entry| entry.fetch_at);
-        let fetch_at = last.max(self.now + self.rng.below(self.behaviour.fetch + 1));
+        let ready_at = self.now + self.rng.below(self.behaviour.fetch + 1);
+        let fetch_at = self.free_at.max(ready_at) + len as u64 * self.per_byte;
+        self.free_at = fetch_at;
         let copied = payload.is_empty() || self.rng.chance(self.behaviour.copies);
         let start = bytes.len();
         for part in payload {

@@ -20,6 +20,7 @@ pub(crate) mod rng;
 mod scenarios;
 mod steady;
 mod stream;
+mod throughput;
 mod turns;
 mod unreliable;
 mod world;

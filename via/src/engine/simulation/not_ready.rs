@@ -6,6 +6,7 @@ use super::adapter::Behaviour;
 use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::{Faults, World, config};
 use crate::engine::Tuning;
+use crate::wire::data;
 use crate::{ConnectionLoss, Descriptor, Status, ViState, WorkQueue};
 
 /// A pair whose ends let wait for that long.
@@ -136,4 +137,37 @@ fn nothing_is_lost_or_doubled_by_waiting() {
             assert!(pair.wait(0).descriptor.status().is_success());
         }
     }
+}
+
+/// As WIRE.md says: it comes again after the time-out, doubled once and no more, and each copy is answered.
+#[test]
+fn it_is_asked_again_at_even_intervals_and_answered_each_time() {
+    let mut pair = good(Duration::from_secs(5));
+    // Until the round trip is known.
+    for _ in 0..100 {
+        pair.post_receive(1, 0..100);
+        let message = pair.message(0, 0..10);
+        pair.send(0, message);
+        assert!(
+            pair.wait(1).descriptor.status().is_success() && pair.wait(0).descriptor.status().is_success()
+        );
+    }
+    let message = pair.message(0, 0..10);
+    pair.send(0, message);
+    pair.world.run(100 * MILLI);
+    pair.world.trace = Some(Vec::new());
+    pair.world.run(SECOND);
+    let trace = pair.world.trace.take().unwrap();
+    let asked = trace.iter().filter(|frame| frame[15] == data::DATA).count() as u64;
+    let not_ready = |frame: &[u8]| u16::from_le_bytes([frame[16], frame[17]]) & data::NOT_READY != 0;
+    let answered = trace.iter().filter(|frame| frame[15] == data::ACK && not_ready(frame)).count() as u64;
+    // Up to a quarter is taken off, differently each time.
+    let interval = 2 * Tuning::default().rto_min;
+    println!("asked {asked} times");
+    assert!((SECOND / interval - 1..=SECOND / (interval * 3 / 4) + 1).contains(&asked), "{asked}");
+    assert!(asked.abs_diff(answered) <= 1, "{asked} times asked, {answered} answered");
+    pair.post_receive(1, 0..100);
+    let start = pair.world.now;
+    assert!(pair.wait(1).descriptor.status().is_success());
+    assert!(pair.world.now - start <= interval, "the next copy finds its receive");
 }

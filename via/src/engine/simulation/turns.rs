@@ -87,6 +87,15 @@ fn interfaces_have_their_turns() {
 }
 
 #[test]
+fn a_hundred_interfaces_share_an_adapter_evenly() {
+    for lengths in [[1000; 100], [4000; 100]] {
+        let arrived = race(&lengths, 64);
+        let (least, most) = (*arrived.iter().min().unwrap(), *arrived.iter().max().unwrap());
+        assert!(least >= most * 3 / 4, "from {least} to {most} messages of each: {arrived:?}");
+    }
+}
+
+#[test]
 fn long_messages_do_not_keep_short_ones_waiting() {
     let arrived = race(&[60_000, 64, 60_000, 64], 8);
     assert!(arrived[1] == MESSAGES || arrived[3] == MESSAGES, "{arrived:?}");
