@@ -12,12 +12,14 @@ mod cq;
 mod device;
 mod errors;
 mod handles;
+mod lock;
 mod memory;
 mod names;
 mod nic;
 mod notify;
 mod post;
 mod queue;
+mod seats;
 mod types;
 mod vi;
 

@@ -4,15 +4,15 @@
 //! call any function, also to register again.
 
 use std::ffi::c_int;
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use uvia::WorkQueue;
 
-use crate::cq::CQS;
+use crate::cq;
 use crate::device::lock;
 use crate::types::{CqHandler, DescriptorHandler, Handle, Return};
-use crate::vi::{Done, VIS};
+use crate::vi::{self, Done};
 
 /// What is waited for.
 #[derive(Clone, Copy)]
@@ -112,9 +112,9 @@ type Call = Box<dyn FnOnce(Handle)>;
 fn due(object: Handle, target: Target) -> Option<Call> {
     match target {
         Target::Queue(which, handler) => {
-            let vi = VIS.get(object)?;
-            let nic = std::ptr::without_provenance_mut(vi.nic.handle);
-            match vi.done(which, false).ok()? {
+            let held = vi::hold(object, which).ok()?;
+            let nic = std::ptr::without_provenance_mut(held.vi.nic.handle);
+            match vi::done(held, false).ok()? {
                 Done::Taken(descriptor, _) => Some(Box::new(move |context| {
                     // SAFETY: the program gave this function for such a call; no lock is held.
                     unsafe { handler(context, nic, object, descriptor) }
@@ -123,9 +123,8 @@ fn due(object: Handle, target: Target) -> Option<Call> {
             }
         }
         Target::Cq(handler) => {
-            let cq: Arc<_> = CQS.get(object)?;
-            let nic = std::ptr::without_provenance_mut(cq.nic.handle);
-            let (vi, receive) = cq.done(false).ok()??;
+            let nic = std::ptr::without_provenance_mut(cq::find(object)?.nic.handle);
+            let (vi, receive) = cq::done(object).ok()?.ok()??;
             Some(Box::new(move |context| {
                 // SAFETY: as above.
                 unsafe { handler(context, nic, vi, c_int::from(receive)) }
