@@ -206,6 +206,16 @@ fn samples_run_between_two_processes() {
         let said = [finish(client), finish(server)].concat();
         assert!(!said.is_empty(), "{name}");
     }
+    let program = build("latency");
+    let few = ["--rounds", "2000", "--warm", "100", "--size", "500", "--json", "VINIC"];
+    let server = start(&program, &few, &[("UVIA_CONF", conf)]);
+    let client = start(&program, &[&few[..], &["localhost"]].concat(), &[("UVIA_CONF", conf)]);
+    let said = finish(client);
+    assert!(
+        said.starts_with("{\"size\": 500, \"rounds\": 2000, \"min\": ") && said.ends_with("}\n"),
+        "{said}"
+    );
+    finish(server);
     let program = build("peer");
     let one = start(&program, &["VINIC", "a", "bob", "b"], &[("UVIA_CONF", conf), ("UVIA_NAME", "ann")]);
     let other = start(&program, &["VINIC", "b", "ann", "a"], &[("UVIA_CONF", conf), ("UVIA_NAME", "bob")]);
