@@ -19,7 +19,8 @@ use crate::types::{
     CqHandler, Descriptor, DescriptorHandler, ErrorHandler, Handle, MemAttributes, NetAddress, NicAttributes,
     Return, ViAttributes,
 };
-use crate::vi::{self, Done, Vi, timeout};
+use crate::vi::{self, Done, Vi};
+use crate::waits::timeout;
 use crate::{memory, names, post};
 
 type Outcome<T = ()> = Result<T, Return>;
@@ -514,7 +515,7 @@ fn notify_queue(
     if vi.has_cq(which) {
         return Err(Return::InvalidParameter);
     }
-    notify::register(handle, context, Target::Queue(which, handler))
+    notify::register(&vi.nic, handle, context, Target::Queue(which, handler))
 }
 
 /// VipSendNotify(3).
@@ -610,9 +611,9 @@ pub unsafe extern "C" fn VipCQWait(
 #[unsafe(no_mangle)]
 pub extern "C" fn VipCQNotify(CQHandle: Handle, Context: *mut c_void, Handler: Option<CqHandler>) -> Return {
     code((|| {
-        cq(CQHandle)?;
+        let cq = cq(CQHandle)?;
         let handler = Handler.ok_or(Return::InvalidParameter)?;
-        notify::register(CQHandle, Context, Target::Cq(handler))
+        notify::register(&cq.nic, CQHandle, Context, Target::Cq(handler))
     })())
 }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use uvia::WorkQueue;
+use uvia::{Awaited, WorkQueue};
 
 use crate::handles::Kind;
 use crate::lock::{Guard, Lock};
@@ -12,6 +12,7 @@ use crate::nic::Nic;
 use crate::seats::Seats;
 use crate::types::{Handle, Return};
 use crate::vi::{self, Vi};
+use crate::waits::wait;
 
 static CQS: Seats<Seat> = Seats::new(Kind::Cq);
 
@@ -145,6 +146,10 @@ fn next(mut held: Held, patient: bool) -> uvia::Result<Option<(Handle, bool)>> {
     }
     let (_, broken) = held.harvest(patient)?;
     let entry = held.pop();
+    if !held.ready.is_empty() {
+        // There is more than what was asked for: another thread may wait for it.
+        held.own.nic.sleepers.wake();
+    }
     drop(held);
     if let Some(vi) = broken {
         vi.fail();
@@ -167,6 +172,7 @@ impl Cq {
         drop(inner);
         CQS.free(std::ptr::without_provenance_mut(self.handle));
         crate::notify::cancel(self.handle);
+        self.nic.sleepers.wake();
         true
     }
 
@@ -206,6 +212,10 @@ impl Cq {
         let Some(mut held) = self.hold() else { return Ok(false) };
         let (found, broken) = held.harvest(patient)?;
         drop(held);
+        if found {
+            // The entry is for whoever waits here.
+            self.nic.sleepers.wake();
+        }
         if let Some(vi) = broken {
             vi.fail();
         }
@@ -226,7 +236,7 @@ impl Cq {
 
     /// VipCQWait; nothing when the time is over.
     pub(crate) fn wait(&self, timeout: Duration) -> Result<Option<(Handle, bool)>, Return> {
-        crate::vi::wait(&self.nic, timeout, |patient| {
+        wait(&self.nic, Awaited::Completions(&self.cq), timeout, |patient| {
             let Some(held) = self.hold() else { return Ok(Some(Err(Return::InvalidParameter))) };
             Ok(next(held, patient)?.map(Ok))
         })

@@ -22,5 +22,6 @@ mod queue;
 mod seats;
 mod types;
 mod vi;
+mod waits;
 
 pub use types::*;

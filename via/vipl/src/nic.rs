@@ -12,6 +12,7 @@ use crate::errors::{self, Callback};
 use crate::handles::{Kind, Table};
 use crate::memory::Memory;
 use crate::types::{self, Handle, NicAttributes, Return};
+use crate::waits::Sleepers;
 use crate::{cq, vi};
 
 pub(crate) static NICS: Table<Nic> = Table::new(Kind::Nic);
@@ -34,6 +35,8 @@ pub(crate) struct Nic {
     pub(crate) tag: ProtectionTag,
     pub(crate) memory: Memory,
     pub(crate) errors: Callback,
+    /// Who waits on it.
+    pub(crate) sleepers: Sleepers,
     /// Whether the name service was begun.
     pub(crate) names: AtomicBool,
     /// Stations whose names the program has asked for.
@@ -66,6 +69,7 @@ pub(crate) fn open(name: &str) -> Result<Handle, Return> {
         tag,
         memory: Memory::default(),
         errors: Callback::default(),
+        sleepers: Sleepers::default(),
         names: AtomicBool::new(false),
         known: Mutex::default(),
     });
@@ -78,6 +82,7 @@ pub(crate) fn open(name: &str) -> Result<Handle, Return> {
 /// VipCloseNic. What the program has not destroyed goes with it.
 pub(crate) fn close(handle: Handle) -> Result<(), Return> {
     let nic = NICS.remove(handle).ok_or(Return::InvalidParameter)?;
+    nic.sleepers.wake();
     nic.own.clear_error_handler();
     let of = nic.handle;
     for connection in CONNECTIONS.find(|connection| connection.nic == of) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uvia::{ReliabilityLevel, ViState, WorkQueue};
+use uvia::{Awaited, ReliabilityLevel, ViState, WorkQueue};
 
 use crate::cq::Cq;
 use crate::device::lock;
@@ -15,11 +15,9 @@ use crate::nic::{MAX_DEPTH, Nic, PTAGS, level, level_bit};
 use crate::queue::{Head, Queue};
 use crate::seats::Seats;
 use crate::types::{Descriptor, Handle, Return, ViAttributes};
+use crate::waits::wait;
 
 static VIS: Seats<Seat> = Seats::new(Kind::Vi);
-
-/// How long a wait sleeps before it looks what other threads have reaped for it.
-pub(crate) const SLICE: Duration = Duration::from_millis(2);
 
 /// Where an interface sits: what calls for one of its queues need lies under that queue's lock, so that they take no
 /// other. Whoever takes both takes the send queue's first.
@@ -341,6 +339,7 @@ impl Vi {
         if broke {
             self.fail();
         }
+        self.nic.sleepers.wake();
     }
 
     /// A descriptor's error has broken the connection.
@@ -365,16 +364,18 @@ impl Vi {
             if queue.is_settled() || !harvest(&self.vi, queue, true).unwrap_or(false) {
                 break;
             }
-            if queue.settle().broke {
-                drop(held);
+            let broke = queue.settle().broke;
+            drop(held);
+            if broke {
                 self.fail();
             }
+            self.nic.sleepers.wake();
         }
     }
 
     /// VipSendWait and VipRecvWait; nothing when the time is over.
     pub(crate) fn wait(&self, which: WorkQueue, timeout: Duration) -> Result<Option<Done>, Return> {
-        wait(&self.nic, timeout, |patient| {
+        wait(&self.nic, Awaited::Queue(&self.vi, which), timeout, |patient| {
             let Some(held) = self.hold(which) else { return Ok(Some(Err(Return::InvalidParameter))) };
             Ok(match done(held, patient)? {
                 Done::InProgress => None,
@@ -419,6 +420,7 @@ impl Vi {
             cq.leave(*number);
         }
         crate::notify::cancel(self.handle);
+        self.nic.sleepers.wake();
         // Here no lock is held: the queues may have the last use of things.
         drop(taken);
         true
@@ -455,6 +457,10 @@ pub(crate) fn done(mut held: Held, patient: bool) -> uvia::Result<Done> {
     harvest(&vi.vi, queue, patient)?;
     let settled = queue.settle();
     let answer = take(queue).unwrap_or(Done::InProgress);
+    if queue.has_settled() {
+        // There is more than what was asked for: another thread may wait for it.
+        vi.nic.sleepers.wake();
+    }
     if settled.broke {
         let vi = vi.clone();
         drop(held);
@@ -482,31 +488,4 @@ fn take(queue: &mut Queue) -> Option<Done> {
         Head::Empty => Some(Done::Empty),
         Head::InProgress => None,
     }
-}
-
-/// Waits for an answer, in slices: another thread may reap what it is about, which wakes nobody.
-pub(crate) fn wait<T>(
-    nic: &Nic,
-    timeout: Duration,
-    mut ready: impl FnMut(bool) -> uvia::Result<Option<Result<T, Return>>>,
-) -> Result<Option<T>, Return> {
-    let start = std::time::Instant::now();
-    loop {
-        let left = timeout.saturating_sub(start.elapsed());
-        let outcome = nic.device.nic.wait_for(left.min(SLICE), &mut ready).map_err(|e| {
-            tracing::warn!("waiting: {e}");
-            Return::ErrorResource
-        })?;
-        match outcome {
-            Some(answer) => return answer.map(Some),
-            None if left <= SLICE => return Ok(None),
-            None => {}
-        }
-    }
-}
-
-/// A time-out in milliseconds; what is longer than a century does not end.
-pub(crate) fn timeout(millis: c_ulong) -> Duration {
-    const CENTURY: u64 = 100 * 365 * 86_400 * 1000;
-    Duration::from_millis(millis.min(CENTURY))
 }
