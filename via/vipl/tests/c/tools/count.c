@@ -1,6 +1,6 @@
 /*
  * count ROUNDS DEVICE: messages of 64 bytes between two interfaces of this process, one each way and round, for counting
- * what a send and a receive take.
+ * what a send and a receive take: the instructions of `message`.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -37,7 +37,7 @@ static void take(VIP_RETURN (*done)(VIP_VI_HANDLE, VIP_DESCRIPTOR **), VIP_VI_HA
  * A message, whose receive is posted before it comes. It says too that the one before, the other way, has arrived: that
  * one's send is done then.
  */
-static void message(VIP_VI_HANDLE from, VIP_VI_HANDLE to, long n)
+__attribute__((noinline)) static void message(VIP_VI_HANDLE from, VIP_VI_HANDLE to, long n)
 {
     MUST(VipPostRecv(to, prepare(&end, 2, 64, 64), end.handle));
     MUST(VipPostSend(from, prepare(&end, n % 2, 0, 64), end.handle));
