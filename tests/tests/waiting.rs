@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use uvia::{
-    AsyncError, Completion, CompletionQueue, Completions, Descriptor, Error, ErrorCode, ErrorResource, Nic,
-    NicOptions, Progress, Status, ViAttributes, ViState, WorkQueue,
+    AsyncError, Awaited, Completion, CompletionQueue, Completions, Descriptor, Error, ErrorCode,
+    ErrorResource, Nic, NicOptions, Progress, Sleeper, Status, ViAttributes, ViState, WorkQueue,
 };
 use uvia_models::machine::Kind;
 use uvia_models::serve::Doorbells;
@@ -436,4 +436,89 @@ fn whoever_lets_go_last_closes_the_nic_before_the_drop_returns() {
         // Headers of frames and all: nothing of it is mapped any more.
         assert!(domain.mapped() < mapped);
     }
+}
+
+/// How often this thread has gone to sleep.
+fn sleeps() -> i64 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_sleeper_sleeps_on_while_nothing_comes() {
+    let ViPair { a: _a, b } = pair();
+    let sleeper = Sleeper::new().unwrap();
+    let news = Awaited::News(&b.nic);
+    for awaited in [Awaited::Completions(&b.cq), news] {
+        let before = sleeps();
+        let came = sleeper.wait(awaited, Duration::from_millis(200), |_| Ok(None::<()>)).unwrap();
+        assert!(came.is_none());
+        let slept = sleeps() - before;
+        // With looks in between it would be one in 100 us, as long as the adapter has no interrupt.
+        assert!((1..=10).contains(&slept), "{slept}");
+    }
+}
+
+#[test]
+fn a_sleeper_is_woken_by_what_another_thread_takes_from_the_adapter() {
+    const MESSAGES: u32 = 200;
+    let ViPair { a, b } = pair();
+    post_receive(&b);
+    let (tell, told) = channel();
+    thread::scope(|scope| {
+        let (vi, cq) = (&b.vi, &b.cq);
+        let waiter = scope.spawn(move || {
+            let sleeper = Sleeper::new().unwrap();
+            for mark in 0..MESSAGES {
+                let ready = |patient| if patient { cq.poll_patiently() } else { cq.poll() };
+                let completion = sleeper.wait(Awaited::Completions(cq), PATIENCE, ready).unwrap().unwrap();
+                assert_eq!(completion.descriptor.immediate, Some(mark));
+                vi.post_receive(completion.descriptor).unwrap();
+                tell.send(()).unwrap();
+            }
+        });
+        // Another interface's business: it takes all that comes to the NIC.
+        let nic = b.nic.clone();
+        scope.spawn(move || {
+            while !waiter.is_finished() {
+                nic.poll().unwrap();
+                thread::yield_now();
+            }
+        });
+        for mark in 0..MESSAGES {
+            send(&a, mark);
+            told.recv_timeout(PATIENCE).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_sleeper_is_woken_by_news_and_by_whoever_wakes_it() {
+    let ViPair { a, b } = pair();
+    let sleeper = Sleeper::new().unwrap();
+    // Woken before it sleeps: it does not.
+    sleeper.wake();
+    sleeper.sleep(PATIENCE).unwrap();
+    sleeper.hush();
+    assert!(sleeper.arm(Awaited::Completions(&b.cq)).unwrap());
+    sleeper.disarm(Awaited::Completions(&b.cq));
+    let done = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        let sleeper = &sleeper;
+        scope.spawn(|| {
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            sleeper.wake();
+        });
+        let ready = |_| Ok(done.load(std::sync::atomic::Ordering::Relaxed).then_some(()));
+        assert!(sleeper.wait(Awaited::Completions(&b.cq), PATIENCE, ready).unwrap().is_some());
+    });
+    // A peer that leaves is news.
+    thread::scope(|scope| {
+        scope.spawn(|| a.vi.disconnect().unwrap());
+        let ready = |_| Ok((b.vi.state() == ViState::Error).then_some(()));
+        assert!(sleeper.wait(Awaited::News(&b.nic), PATIENCE, ready).unwrap().is_some());
+    });
+    let tied = Awaited::Queue(&b.vi, WorkQueue::Receive);
+    assert!(matches!(sleeper.arm(tied), Err(Error::Parameter(_))));
 }

@@ -24,6 +24,20 @@ impl Segment {
         &self.region
     }
 
+    /// Makes it another part of the same region.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`](crate::Error::Parameter) when that lies beyond the region; nothing is changed then.
+    #[inline]
+    pub fn aim(&mut self, offset: usize, len: u32) -> crate::Result<()> {
+        let size = self.region.len();
+        if offset > size || len as usize > size - offset {
+            return self.region.segment(offset..offset.saturating_add(len as usize)).map(drop);
+        }
+        (self.offset, self.len) = (offset, len);
+        Ok(())
+    }
+
     /// Puts the first `len` bytes of a frame's payload there; false, and nothing written, when it is shorter than that,
     /// or the frame is.
     #[inline(always)]
@@ -32,8 +46,8 @@ impl Segment {
         if len > self.len {
             return false;
         }
-        // SAFETY: the region checked that the segment lies within it when it made it, nothing changes a segment, and
-        // it keeps the region alive; frames lie in receive buffers, which are never registered.
+        // SAFETY: that the segment lies within the region was checked where it was made or aimed, and it keeps the
+        // region alive; frames lie in receive buffers, which are never registered.
         unsafe { frame.copy_to(from, self.region.as_ptr().add(self.offset), len as usize) }
     }
 

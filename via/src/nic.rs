@@ -270,6 +270,10 @@ impl Nic {
         Self::opened(self.0.shared.clone())
     }
 
+    pub(crate) fn handle(&self) -> &Handle {
+        &self.0.shared
+    }
+
     fn opened(shared: Handle) -> Self {
         let number = shared.openings.fetch_add(1, Ordering::Relaxed) + 1;
         Self(Arc::new(Opened { shared, number }))

@@ -3,6 +3,7 @@
 mod watch;
 
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::callbacks::Callbacks;
@@ -15,6 +16,7 @@ use crate::{
     AsyncError, Completion, ConnectionLoss, Error, ErrorCode, ErrorResource, MacAddress, Peer, Result, ViId,
     WorkQueue,
 };
+pub(crate) use watch::signal;
 use watch::{Left, Watch};
 
 /// Completions go to their rings at once; events wait here for whoever asked.
@@ -31,6 +33,8 @@ pub(crate) struct Sinks {
     handed_from: RingKey,
     handed: Box<Ring<Completion>>,
     names: HashMap<String, Option<MacAddress>>,
+    /// Who sleeps until there is news of connections and names.
+    news: Vec<Arc<OwnedFd>>,
 }
 
 /// Read for every completion, so it is small, and found by a shift.
@@ -63,6 +67,7 @@ impl Sinks {
             handed_from: RingKey::NOBODY,
             handed: Box::new(Ring::new(1)),
             names: HashMap::new(),
+            news: Vec::new(),
         }
     }
 
@@ -207,6 +212,7 @@ impl Sinks {
 
     /// Takes news of connections and names.
     pub(crate) fn event(&mut self, event: Event) {
+        self.tell_news();
         match event {
             Event::Connected(id, peer) => self.outcome(id, Ok(peer)),
             Event::ConnectFailed(id, error) => self.outcome(id, Err(error)),

@@ -9,7 +9,7 @@ use crate::nic::Shared;
 use crate::{Error, Result};
 
 /// How long a wait polls before it sleeps: about what a sleep and a wake-up cost.
-const SPIN: Duration = Duration::from_micros(50);
+pub(crate) const SPIN: Duration = Duration::from_micros(50);
 /// The longest sleep; bounds the harm of an interrupt that does not come.
 pub(crate) const LONGEST: Duration = Duration::from_millis(100);
 /// The sleep of an adapter without interrupts.
@@ -56,7 +56,7 @@ pub(crate) struct Asleep<'a> {
 }
 
 impl<'a> Asleep<'a> {
-    fn new(nic: &'a Shared) -> Result<Self> {
+    pub(crate) fn new(nic: &'a Shared) -> Result<Self> {
         let interrupt = Self::begin(nic)?;
         Ok(Self { nic, interrupt })
     }
@@ -94,6 +94,13 @@ impl<'a> Asleep<'a> {
         // SAFETY: the descriptor belongs to the adapter, which `nic` keeps open for as long as this lives.
         let interrupt = self.interrupt.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
         on(&[interrupt], longest.min(deadline).min(limit))
+    }
+
+    /// Sleeps until the adapter interrupts or `event` is signalled, for so long at most.
+    pub(crate) fn sleep_with(&self, event: BorrowedFd<'_>, longest: Duration) -> Result<()> {
+        // SAFETY: as above.
+        let interrupt = self.interrupt.map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+        on(&[interrupt, Some(event)], longest)
     }
 }
 

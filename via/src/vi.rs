@@ -86,6 +86,16 @@ impl Vi {
         self.nic.is(nic)
     }
 
+    pub(crate) fn nic(&self) -> &Handle {
+        &self.nic
+    }
+
+    /// The ring of a work queue that has one of its own.
+    pub(crate) fn own_ring(&self, queue: WorkQueue) -> Result<&Ring> {
+        let queue = self.queue(queue);
+        if queue.shared { Err(tied()) } else { Ok(&queue.ring) }
+    }
+
     /// Its name in completions.
     pub fn id(&self) -> ViId {
         self.id

@@ -406,8 +406,8 @@ impl Port {
     /// Passes news on.
     fn tell(&mut self, event: engine::Event, sinks: &mut Sinks) {
         let event = match event {
-            // Listeners ask for the next request themselves.
-            engine::Event::Request { .. } => return,
+            // Listeners ask for the next request themselves; who sleeps meanwhile is woken.
+            engine::Event::Request { .. } => return sinks.tell_news(),
             engine::Event::Connected { vi, attributes, private_data } => {
                 let Some((address, _)) = self.asked.remove(&vi) else { return };
                 Event::Connected(vi, peer(address, attributes, private_data))

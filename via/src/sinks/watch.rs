@@ -22,8 +22,8 @@ pub(crate) struct Watch {
     promises: Arc<Promises>,
     handlers: VecDeque<NotifyHandler>,
     wakers: Vec<Waker>,
-    /// Signalled once, then no more until it is armed again.
-    event: Option<Arc<OwnedFd>>,
+    /// Signalled once, then no more until they are armed again.
+    events: Vec<Arc<OwnedFd>>,
 }
 
 /// What is left of a ring that is no more, to be dropped where no lock is held.
@@ -53,7 +53,7 @@ impl Sinks {
                 promises: promises.clone(),
                 handlers: VecDeque::new(),
                 wakers: Vec::new(),
-                event: None,
+                events: Vec::new(),
             };
             self.watches.insert(key, watch);
         }
@@ -82,8 +82,8 @@ impl Sinks {
     pub(crate) fn arm(&mut self, key: RingKey, promises: &Arc<Promises>, event: &Arc<OwnedFd>) -> bool {
         let Some(watch) = self.watch(key, promises) else { return false };
         let armed = watch.ring.is_empty();
-        if armed {
-            watch.event = Some(event.clone());
+        if armed && !watch.events.iter().any(|known| Arc::ptr_eq(known, event)) {
+            watch.events.push(event.clone());
         }
         self.serve(key);
         armed
@@ -92,9 +92,26 @@ impl Sinks {
     /// That file descriptor is signalled no more.
     pub(crate) fn disarm(&mut self, key: RingKey, event: &Arc<OwnedFd>) {
         if let Some(watch) = self.watches.get_mut(&key) {
-            watch.event.take_if(|armed| Arc::ptr_eq(armed, event));
+            watch.events.retain(|armed| !Arc::ptr_eq(armed, event));
         }
         self.serve(key);
+    }
+
+    /// Signals that file descriptor with the next news of connections and names.
+    pub(crate) fn arm_news(&mut self, event: &Arc<OwnedFd>) {
+        if !self.news.iter().any(|known| Arc::ptr_eq(known, event)) {
+            self.news.push(event.clone());
+        }
+    }
+
+    /// That file descriptor is signalled no more for news.
+    pub(crate) fn disarm_news(&mut self, event: &Arc<OwnedFd>) {
+        self.news.retain(|armed| !Arc::ptr_eq(armed, event));
+    }
+
+    /// There is news.
+    pub(crate) fn tell_news(&mut self) {
+        self.news.drain(..).for_each(|event| signal(&event));
     }
 
     /// Changes the room of a ring; all that is in it stays.
@@ -142,11 +159,9 @@ impl Sinks {
         }
         if !watch.ring.is_empty() {
             watch.wakers.drain(..).for_each(|waker| self.callbacks.wake(waker));
-            if let Some(event) = watch.event.take() {
-                signal(&event);
-            }
+            watch.events.drain(..).for_each(|event| signal(&event));
         }
-        if watch.handlers.is_empty() && watch.wakers.is_empty() && watch.event.is_none() {
+        if watch.handlers.is_empty() && watch.wakers.is_empty() && watch.events.is_empty() {
             self.rings.give_back(key, watch.ring);
         } else {
             self.watches.insert(key, watch);
@@ -155,7 +170,7 @@ impl Sinks {
 }
 
 /// Makes an event file descriptor readable.
-fn signal(event: &OwnedFd) {
+pub(crate) fn signal(event: &OwnedFd) {
     let one = 1u64;
     // SAFETY: 8 bytes of ours are read, as an event file descriptor wants; it is open, since it is owned.
     let outcome = unsafe { libc::write(event.as_raw_fd(), (&raw const one).cast(), 8) };

@@ -33,7 +33,8 @@ typedef struct {
     VIP_PROTECTION_HANDLE tag;
     VIP_VI_ATTRIBUTES attributes;
     VIP_VI_HANDLE vi;
-    char *memory;
+    /* As it was allocated, and aligned. */
+    char *allocated, *memory;
     VIP_MEM_HANDLE handle;
 } End;
 
@@ -54,10 +55,10 @@ static void open_end(End *end, const char *device)
     MUST(VipOpenNic(device, &end->nic));
     MUST(VipQueryNic(end->nic, &end->about));
     MUST(VipCreatePtag(end->nic, &end->tag));
-    end->memory = calloc(1, ROOM + 4096);
-    if (end->memory == NULL)
+    end->allocated = calloc(1, ROOM + 4096);
+    if (end->allocated == NULL)
         exit(1);
-    end->memory += 64 - (VIP_UINT64)end->memory % 64;
+    end->memory = end->allocated + 64 - (VIP_UINT64)end->allocated % 64;
     memory.Ptag = end->tag;
     memory.EnableRdmaWrite = VIP_TRUE;
     memory.EnableRdmaRead = VIP_FALSE;
@@ -78,6 +79,7 @@ static void close_end(End *end)
     MUST(VipDestroyPtag(end->nic, end->tag));
     MUST(VipNSShutdown(end->nic));
     MUST(VipCloseNic(end->nic));
+    free(end->allocated);
 }
 
 /* Puts a discriminator behind a host's address. */

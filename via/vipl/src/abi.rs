@@ -12,14 +12,15 @@ use std::sync::atomic::Ordering;
 use uvia::WorkQueue;
 
 use crate::connect::{self, Address};
-use crate::cq::{self, CQS, Cq};
+use crate::cq::{self, Cq};
 use crate::nic::{self, NICS, Nic};
 use crate::notify::{self, Target};
 use crate::types::{
     CqHandler, Descriptor, DescriptorHandler, ErrorHandler, Handle, MemAttributes, NetAddress, NicAttributes,
     Return, ViAttributes,
 };
-use crate::vi::{self, Done, VIS, Vi, timeout};
+use crate::vi::{self, Done, Vi};
+use crate::waits::timeout;
 use crate::{memory, names, post};
 
 type Outcome<T = ()> = Result<T, Return>;
@@ -34,14 +35,12 @@ fn nic(handle: Handle) -> Outcome<Arc<Nic>> {
     NICS.get(handle).ok_or(Return::InvalidParameter)
 }
 
-#[inline]
 fn vi(handle: Handle) -> Outcome<Arc<Vi>> {
-    VIS.get(handle).ok_or(Return::InvalidParameter)
+    vi::find(handle).ok_or(Return::InvalidParameter)
 }
 
-#[inline]
 fn cq(handle: Handle) -> Outcome<Arc<Cq>> {
-    CQS.get(handle).ok_or(Return::InvalidParameter)
+    cq::find(handle).ok_or(Return::InvalidParameter)
 }
 
 /// Refuses to answer into nothing.
@@ -412,13 +411,13 @@ pub unsafe extern "C" fn VipConnectPeerWait(ViHandle: Handle, RemoteViAttribs: *
 /// VipPostSend(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn VipPostSend(ViHandle: Handle, DescriptorPtr: *mut Descriptor, MemoryHandle: u32) -> Return {
-    code(vi(ViHandle).and_then(|vi| post::post(&vi, WorkQueue::Send, DescriptorPtr, MemoryHandle)))
+    code(post::post(ViHandle, WorkQueue::Send, DescriptorPtr, MemoryHandle))
 }
 
 /// VipPostRecv(3).
 #[unsafe(no_mangle)]
 pub extern "C" fn VipPostRecv(ViHandle: Handle, DescriptorPtr: *mut Descriptor, MemoryHandle: u32) -> Return {
-    code(vi(ViHandle).and_then(|vi| post::post(&vi, WorkQueue::Receive, DescriptorPtr, MemoryHandle)))
+    code(post::post(ViHandle, WorkQueue::Receive, DescriptorPtr, MemoryHandle))
 }
 
 /// Answers with the head of a queue.
@@ -438,7 +437,7 @@ unsafe fn put_done(out: *mut *mut Descriptor, done: &Done) -> Outcome {
     outcome
 }
 
-#[inline]
+#[cold]
 fn fault(e: uvia::Error) -> Return {
     tracing::warn!("driving a NIC: {e}");
     Return::ErrorResource
@@ -448,9 +447,9 @@ fn fault(e: uvia::Error) -> Return {
 /// `out` is null or may be written.
 #[inline]
 unsafe fn done(handle: Handle, which: WorkQueue, out: *mut *mut Descriptor) -> Outcome {
-    let vi = vi(handle)?;
+    let held = vi::hold(handle, which)?;
     there(out)?;
-    let done = vi.done(which, false).map_err(fault)?;
+    let done = vi::done(held, false).map_err(fault)?;
     // SAFETY: the caller's promise.
     unsafe { put_done(out, &done) }
 }
@@ -516,7 +515,7 @@ fn notify_queue(
     if vi.has_cq(which) {
         return Err(Return::InvalidParameter);
     }
-    notify::register(handle, context, Target::Queue(which, handler))
+    notify::register(&vi.nic, handle, context, Target::Queue(which, handler))
 }
 
 /// VipSendNotify(3).
@@ -572,10 +571,11 @@ pub extern "C" fn VipResizeCQ(CQHandle: Handle, EntryCount: c_ulong) -> Return {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn VipCQDone(CQHandle: Handle, ViHandle: *mut Handle, RecvQueue: *mut c_int) -> Return {
     code((|| {
-        let cq = cq(CQHandle)?;
-        there(ViHandle)?;
-        there(RecvQueue)?;
-        let (vi, receive) = cq.done(false).map_err(fault)?.ok_or(Return::NotDone)?;
+        // Before anything is taken.
+        if there(ViHandle).and(there(RecvQueue)).is_err() {
+            return Err(Return::InvalidParameter);
+        }
+        let (vi, receive) = cq::done(CQHandle)?.map_err(fault)?.ok_or(Return::NotDone)?;
         // SAFETY: the program's variables.
         unsafe {
             put(ViHandle, vi);
@@ -611,9 +611,9 @@ pub unsafe extern "C" fn VipCQWait(
 #[unsafe(no_mangle)]
 pub extern "C" fn VipCQNotify(CQHandle: Handle, Context: *mut c_void, Handler: Option<CqHandler>) -> Return {
     code((|| {
-        cq(CQHandle)?;
+        let cq = cq(CQHandle)?;
         let handler = Handler.ok_or(Return::InvalidParameter)?;
-        notify::register(CQHandle, Context, Target::Cq(handler))
+        notify::register(&cq.nic, CQHandle, Context, Target::Cq(handler))
     })())
 }
 

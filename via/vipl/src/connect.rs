@@ -4,13 +4,14 @@ use std::ffi::c_ulong;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use uvia::{MacAddress, NetAddress, Peer, Request, ViState};
+use uvia::{Awaited, MacAddress, NetAddress, Peer, Request, ViState};
 
 use crate::device::lock;
 use crate::handles::{Kind, Table};
 use crate::nic::{NICS, Nic, level_bit};
 use crate::types::{Handle, Return, ViAttributes};
-use crate::vi::{Vi, wait};
+use crate::vi::Vi;
+use crate::waits::wait;
 
 pub(crate) static CONNECTIONS: Table<Connection> = Table::new(Kind::Connection);
 
@@ -80,7 +81,7 @@ pub(crate) fn wait_for_request(
         }
     })?;
     let handle = std::ptr::without_provenance_mut(nic.handle);
-    let request = wait(nic, timeout, |_| {
+    let request = wait(nic, Awaited::News(&nic.device.nic), timeout, |_| {
         if NICS.get(handle).is_none() {
             return Ok(Some(Err(Return::InvalidParameter)));
         }
@@ -204,11 +205,12 @@ const LEAST: Duration = Duration::from_millis(1);
 /// Asks one station.
 fn ask(vi: &Arc<Vi>, local: &Address, remote: &NetAddress, timeout: Duration) -> Result<Peer, Return> {
     vi.vi.connect_start_from(&local.discriminator, remote, timeout, &[]).map_err(|e| outcome(&e))?;
-    let answer = wait(&vi.nic, timeout + MARGIN, |_| match vi.vi.connect_done() {
-        Ok(None) => Ok(None),
-        Ok(Some(peer)) => Ok(Some(Ok(peer))),
-        Err(e) => Ok(Some(Err(outcome(&e)))),
-    })?;
+    let answer =
+        wait(&vi.nic, Awaited::News(&vi.nic.device.nic), timeout + MARGIN, |_| match vi.vi.connect_done() {
+            Ok(None) => Ok(None),
+            Ok(Some(peer)) => Ok(Some(Ok(peer))),
+            Err(e) => Ok(Some(Err(outcome(&e)))),
+        })?;
     answer.ok_or(Return::Timeout)
 }
 
@@ -258,9 +260,10 @@ pub(crate) fn peer_done(vi: &Vi) -> Result<Peer, Return> {
 /// VipConnectPeerWait.
 pub(crate) fn peer_wait(vi: &Vi) -> Result<Peer, Return> {
     let timeout = lock(&vi.asks).ok_or(Return::InvalidState)?;
-    let answer = wait(&vi.nic, timeout + MARGIN, |_| match peer_done(vi) {
-        Err(Return::NotDone) => Ok(None),
-        outcome => Ok(Some(outcome)),
-    })?;
+    let answer =
+        wait(&vi.nic, Awaited::News(&vi.nic.device.nic), timeout + MARGIN, |_| match peer_done(vi) {
+            Err(Return::NotDone) => Ok(None),
+            outcome => Ok(Some(outcome)),
+        })?;
     answer.ok_or(Return::Timeout)
 }

@@ -8,7 +8,7 @@ use uvia::{AsyncError, ErrorResource};
 use crate::device::lock;
 use crate::nic::NICS;
 use crate::types::{ErrorDescriptor, ErrorHandler, Handle};
-use crate::vi::VIS;
+use crate::vi;
 
 /// A descriptor cannot even complete; the architecture's code, and that of the resource.
 const POST_DESCRIPTOR: u32 = 0;
@@ -89,7 +89,9 @@ pub(crate) fn bad_descriptor(nic: usize, vi: Handle, descriptor: *mut crate::typ
 /// Tells the program of what uvia has met, on uvia's thread for that.
 pub(crate) fn happened(nic: usize, error: &AsyncError) {
     let vi = match error.resource {
-        ErrorResource::Vi(id) => VIS.find(|vi| vi.nic.handle == nic && vi.vi.id() == id).pop(),
+        ErrorResource::Vi(id) => {
+            vi::all(|vi| vi.nic.handle == nic && vi.vi.id() == id).pop().map(|vi| vi.handle())
+        }
         _ => None,
     };
     tell(ErrorDescriptor {

@@ -26,7 +26,29 @@ const KIND_BITS: u32 = 4;
 const SLOT_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 28;
 /// Most objects of a kind in a process.
-const SLOTS: usize = 1 << SLOT_BITS;
+pub(crate) const SLOTS: usize = 1 << SLOT_BITS;
+
+/// The name of the `generation`-th object of a slot.
+pub(crate) fn name(kind: Kind, slot: u32, generation: u64) -> Handle {
+    let generation = generation & ((1 << GENERATION_BITS) - 1);
+    let value = MARK | generation << (KIND_BITS + SLOT_BITS) | u64::from(slot) << KIND_BITS | kind as u64;
+    // A number in a pointer's clothes: it is never followed.
+    std::ptr::without_provenance_mut::<c_void>(value as usize)
+}
+
+/// The slot that a handle of this kind leads to; none for what is no such handle.
+#[inline(always)]
+pub(crate) fn slot_of(kind: Kind, handle: Handle) -> Option<u32> {
+    // All but slot and generation in one look.
+    const FIXED: u64 = 0xfff << 52 | ((1 << KIND_BITS) - 1);
+    let value = handle.addr() as u64;
+    (value & FIXED == MARK | kind as u64).then_some((value >> KIND_BITS) as u32 & (SLOTS as u32 - 1))
+}
+
+/// How often its slot was used before.
+pub(crate) fn generation(handle: Handle) -> u64 {
+    handle.addr() as u64 >> (KIND_BITS + SLOT_BITS) & ((1 << GENERATION_BITS) - 1)
+}
 
 /// All objects of a kind in this process.
 pub(crate) struct Table<T> {
@@ -49,19 +71,9 @@ impl<T> Table<T> {
         Self { kind, inner: RwLock::new(Inner { slots: Vec::new(), free: Vec::new() }) }
     }
 
-    fn name(&self, slot: u32, generation: u64) -> Handle {
-        let value =
-            MARK | generation << (KIND_BITS + SLOT_BITS) | u64::from(slot) << KIND_BITS | self.kind as u64;
-        // A number in a pointer's clothes: it is never followed.
-        std::ptr::without_provenance_mut::<c_void>(value as usize)
-    }
-
     /// Slot and generation, of a handle of this kind.
     fn parse(&self, handle: Handle) -> Option<(usize, u64)> {
-        let value = handle.addr() as u64;
-        let generation = value >> (KIND_BITS + SLOT_BITS) & ((1 << GENERATION_BITS) - 1);
-        let slot = value >> KIND_BITS & (SLOTS as u64 - 1);
-        (handle == self.name(slot as u32, generation)).then_some((slot as usize, generation))
+        Some((slot_of(self.kind, handle)? as usize, generation(handle)))
     }
 
     /// Takes an object in; it is made by `make`, which is told its handle. None when there are too many, or `make`
@@ -77,7 +89,7 @@ impl<T> Table<T> {
             None => return None,
         };
         let entry = &mut inner.slots[slot as usize];
-        let handle = self.name(slot, entry.generation);
+        let handle = name(self.kind, slot, entry.generation);
         let object = Arc::new(make(handle));
         entry.object = Some(object.clone());
         Some((handle, object))
@@ -109,7 +121,7 @@ impl<T> Table<T> {
         let mut found = Vec::new();
         for (slot, entry) in inner.slots.iter().enumerate() {
             if entry.object.as_ref().is_some_and(|object| is_so(object)) {
-                found.push(self.name(slot as u32, entry.generation));
+                found.push(name(self.kind, slot as u32, entry.generation));
             }
         }
         found

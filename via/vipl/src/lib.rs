@@ -12,13 +12,16 @@ mod cq;
 mod device;
 mod errors;
 mod handles;
+mod lock;
 mod memory;
 mod names;
 mod nic;
 mod notify;
 mod post;
 mod queue;
+mod seats;
 mod types;
 mod vi;
+mod waits;
 
 pub use types::*;

@@ -207,6 +207,8 @@ pub(crate) fn deregister(nic: &Arc<Nic>, address: *mut u8, handle: u32) -> Resul
     // Descriptors that have completed and were not asked for yet use nothing any more.
     crate::vi::collect(nic);
     let mut regions = nic.memory.0.write().unwrap_or_else(PoisonError::into_inner);
+    // While this is held, no descriptor gets to know memory anew (see `post`).
+    crate::vi::forget_memory(nic);
     let slot = regions.get_mut((handle & SLOT) as usize).ok_or(Return::InvalidParameter)?;
     let found = slot
         .as_ref()
@@ -253,6 +255,7 @@ pub(crate) fn set(
     };
     nic.device.nic.set_memory_attributes(&found.region, wanted).map_err(|_| Return::InvalidPtag)?;
     // Copies are for memory without a tag.
+    crate::vi::forget_memory(nic);
     found.copies.clear();
     (found.ptag, found.write, found.read) = (ptag, wanted.rdma_write, wanted.rdma_read);
     Ok(())

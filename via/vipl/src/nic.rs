@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 use uvia::{MacAddress, ProtectionTag, ReliabilityLevel};
 
 use crate::connect::CONNECTIONS;
-use crate::cq::CQS;
 use crate::device::Device;
 use crate::errors::{self, Callback};
 use crate::handles::{Kind, Table};
 use crate::memory::Memory;
 use crate::types::{self, Handle, NicAttributes, Return};
-use crate::vi::VIS;
+use crate::waits::Sleepers;
+use crate::{cq, vi};
 
 pub(crate) static NICS: Table<Nic> = Table::new(Kind::Nic);
 pub(crate) static PTAGS: Table<Ptag> = Table::new(Kind::Ptag);
@@ -35,6 +35,8 @@ pub(crate) struct Nic {
     pub(crate) tag: ProtectionTag,
     pub(crate) memory: Memory,
     pub(crate) errors: Callback,
+    /// Who waits on it.
+    pub(crate) sleepers: Sleepers,
     /// Whether the name service was begun.
     pub(crate) names: AtomicBool,
     /// Stations whose names the program has asked for.
@@ -67,6 +69,7 @@ pub(crate) fn open(name: &str) -> Result<Handle, Return> {
         tag,
         memory: Memory::default(),
         errors: Callback::default(),
+        sleepers: Sleepers::default(),
         names: AtomicBool::new(false),
         known: Mutex::default(),
     });
@@ -79,20 +82,17 @@ pub(crate) fn open(name: &str) -> Result<Handle, Return> {
 /// VipCloseNic. What the program has not destroyed goes with it.
 pub(crate) fn close(handle: Handle) -> Result<(), Return> {
     let nic = NICS.remove(handle).ok_or(Return::InvalidParameter)?;
+    nic.sleepers.wake();
     nic.own.clear_error_handler();
     let of = nic.handle;
     for connection in CONNECTIONS.find(|connection| connection.nic == of) {
         drop(CONNECTIONS.remove(connection));
     }
-    for vi in VIS.find(|vi| vi.nic.handle == of) {
-        if let Some(vi) = VIS.remove(vi) {
-            vi.bury();
-        }
+    for vi in vi::all(|vi| vi.nic.handle == of) {
+        vi.bury();
     }
-    for cq in CQS.find(|cq| cq.nic.handle == of) {
-        if let Some(cq) = CQS.remove(cq) {
-            cq.bury();
-        }
+    for cq in cq::all(|cq| cq.nic.handle == of) {
+        cq.bury();
     }
     nic.memory.clear();
     for ptag in PTAGS.find(|ptag| ptag.nic == of) {
@@ -172,11 +172,12 @@ pub(crate) fn create_ptag(nic: &Nic) -> Result<Handle, Return> {
 /// VipDestroyPtag. Refused while memory or an interface has it.
 pub(crate) fn destroy_ptag(nic: &Nic, ptag: Handle) -> Result<(), Return> {
     PTAGS.get(ptag).filter(|tag| tag.nic == nic.handle).ok_or(Return::InvalidParameter)?;
-    let of_interface = !VIS.find(|vi| vi.nic.handle == nic.handle && vi.has_ptag(ptag)).is_empty();
+    let of_interface = !vi::all(|vi| vi.nic.handle == nic.handle && vi.has_ptag(ptag)).is_empty();
     if of_interface || nic.memory.uses(ptag) {
         return Err(Return::ErrorResource);
     }
     let tag = PTAGS.remove(ptag).ok_or(Return::InvalidParameter)?;
+    vi::forget_memory(nic);
     nic.memory.unshare(tag.tag);
     nic.end_tag(tag.tag);
     Ok(())

@@ -1,14 +1,13 @@
 //! From a descriptor in the program's memory to one of uvia's: read once, then checked.
 
-use std::sync::Arc;
-
-use uvia::{MemoryHandle, Operation, ProtectionTag, RemoteMemory, Status, WorkQueue};
+use uvia::{MemoryHandle, MemoryRegion, Operation, ProtectionTag, RemoteMemory, Status, WorkQueue};
 
 use crate::errors;
 use crate::memory::{Look, Refused};
 use crate::nic::MAX_DEPTH;
-use crate::types::{self, Control, ControlSegment, DataSegment, Descriptor, Return};
-use crate::vi::Vi;
+use crate::queue::{Queue, Spare};
+use crate::types::{self, Control, ControlSegment, DataSegment, Descriptor, Handle, Return};
+use crate::vi::{self, Occupant, Vi};
 
 const CONTROL_BYTES: usize = size_of::<ControlSegment>();
 const SEGMENT_BYTES: usize = size_of::<DataSegment>();
@@ -24,19 +23,133 @@ enum Unfit {
 /// VipPostSend and VipPostRecv.
 #[inline]
 pub(crate) fn post(
-    vi: &Arc<Vi>,
+    vi: Handle,
     which: WorkQueue,
     descriptor: *mut Descriptor,
     handle: u32,
 ) -> Result<(), Return> {
+    let mut held = vi::hold(vi, which)?;
+    match quick(&mut held, which, descriptor, handle) {
+        Quick::Posted => Ok(()),
+        Quick::Refused => {
+            let vi = held.vi.clone();
+            drop(held);
+            vi.settle(which);
+            Ok(())
+        }
+        Quick::Unknown => post_slowly(held, which, descriptor, handle),
+    }
+}
+
+/// What came of posting a descriptor that is like the one before.
+enum Quick {
+    Posted,
+    /// uvia did not take it: it is in the queue with its error.
+    Refused,
+    /// It is not like the one before; nothing was done.
+    Unknown,
+}
+
+/// Whether so many bytes of memory lie there.
+#[inline(always)]
+fn offset_in(memory: &MemoryRegion, address: usize, len: usize) -> Option<usize> {
+    let offset = address.wrapping_sub(memory.as_ptr().addr());
+    let size = memory.len();
+    (offset <= size && len <= size - offset).then_some(offset)
+}
+
+/// Posts a descriptor with one segment that lies where the one that was here before lay, in memory that is known from it
+/// and so needs no looking up.
+#[inline(always)]
+fn quick(held: &mut vi::Held, which: WorkQueue, descriptor: *mut Descriptor, handle: u32) -> Quick {
+    let Occupant { vi, queue } = &mut **held;
+    let (tag, length) = (queue.tag, queue.len());
+    if queue.is_poisoned() || vi.has_failed() || length >= MAX_DEPTH {
+        return Quick::Unknown;
+    }
+    let next = queue.next();
+    let Some(Spare { work, memory: Some(memory) }) = queue.next_spare() else { return Quick::Unknown };
+    let address = descriptor.addr();
+    let known = address.is_multiple_of(align_of::<Descriptor>())
+        && memory.handle().0 == handle
+        && offset_in(memory, address, size_of::<Descriptor>()).is_some();
+    if !known {
+        return Quick::Unknown;
+    }
+    // SAFETY: these bytes lie in registered memory, which the program keeps mapped, and are aligned. Volatile: what the
+    // program does to them meanwhile changes what is read, and nothing else.
+    let control = unsafe { descriptor.cast::<ControlSegment>().read_volatile() };
+    let bits = Control::from_bits_retain(control.control);
+    let [segment] = &mut work.segments[..] else { return Quick::Unknown };
+    if !bits.is_empty() || control.seg_count != 1 {
+        return Quick::Unknown;
+    }
+    // SAFETY: as above; the descriptor is whole.
+    let data = unsafe { (&raw const (*descriptor).data[0]).read_volatile() };
+    let region = segment.region();
+    if region.handle().0 != data.handle || region.tag() != tag {
+        return Quick::Unknown;
+    }
+    let Some(offset) = offset_in(region, data.data as usize, data.length as usize) else {
+        return Quick::Unknown;
+    };
+    if segment.aim(offset, data.length).is_err() {
+        return Quick::Unknown;
+    }
+    work.operation = Operation::Send;
+    work.immediate = None;
+    work.fence = false;
+    work.context = vi.context(which) | u64::from(next);
+    let Spare { work, memory } = queue.take_spare();
+    queue.posted(descriptor, memory, operation_bits(which, bits));
+    give(vi, queue, which, work)
+}
+
+/// Gives uvia the descriptor of the queue's last entry.
+#[inline(always)]
+fn give(vi: &Vi, queue: &mut Queue, which: WorkQueue, work: Box<uvia::Descriptor>) -> Quick {
+    let outcome = match which {
+        WorkQueue::Send => vi.vi.post_send(work),
+        WorkQueue::Receive => vi.vi.post_receive(work),
+    };
+    match outcome {
+        Ok(()) => Quick::Posted,
+        Err(refused) => give_back(vi, queue, *refused),
+    }
+}
+
+/// uvia has not taken it.
+#[cold]
+#[inline(never)]
+fn give_back(vi: &Vi, queue: &mut Queue, refused: uvia::PostError) -> Quick {
+    let status = status_of(&refused.error);
+    queue.recycle(refused.descriptor, None);
+    queue.refuse_last(status);
+    if vi.breaks_by_errors() {
+        queue.poison();
+    }
+    Quick::Refused
+}
+
+/// As [`post`], for a descriptor that may be anything.
+#[inline(never)]
+fn post_slowly(
+    held: vi::Held,
+    which: WorkQueue,
+    descriptor: *mut Descriptor,
+    handle: u32,
+) -> Result<(), Return> {
+    let vi = held.vi.clone();
+    // Memory is looked up before the queue is held.
+    drop(held);
     loop {
-        match try_post(vi, which, descriptor, handle)? {
+        match try_post(&vi, which, descriptor, handle)? {
             Posted::Yes { settle: false } => return Ok(()),
             Posted::Yes { settle: true } => {
                 vi.settle(which);
                 return Ok(());
             }
-            Posted::Share(region) => share(vi, region)?,
+            Posted::Share(region) => share(&vi, region)?,
         }
     }
 }
@@ -48,13 +161,7 @@ enum Posted {
     Share(u32),
 }
 
-#[inline]
-fn try_post(
-    vi: &Arc<Vi>,
-    which: WorkQueue,
-    descriptor: *mut Descriptor,
-    handle: u32,
-) -> Result<Posted, Return> {
+fn try_post(vi: &Vi, which: WorkQueue, descriptor: *mut Descriptor, handle: u32) -> Result<Posted, Return> {
     let address = descriptor.addr();
     let look = vi.nic.memory.look();
     if address == 0 || !address.is_multiple_of(align_of::<Descriptor>()) {
@@ -70,7 +177,8 @@ fn try_post(
     let bits = Control::from_bits_retain(control.control);
     let operation = operation_bits(which, bits);
 
-    let mut queue = vi.queue(which);
+    let mut held = vi.hold(which).ok_or(Return::InvalidParameter)?;
+    let queue = &mut held.queue;
     if queue.len() >= MAX_DEPTH {
         return Err(Return::ErrorResource);
     }
@@ -84,11 +192,11 @@ fn try_post(
     match fill(&mut work, fixed, which, &control, &look, handle, segments) {
         Ok(()) => {}
         Err(Unfit::Share(region)) => {
-            queue.recycle(work);
+            queue.recycle(work, None);
             return Ok(Posted::Share(region));
         }
         Err(Unfit::Error(status)) => {
-            queue.recycle(work);
+            queue.recycle(work, None);
             if vi.breaks_by_errors() {
                 queue.poison();
             }
@@ -96,25 +204,12 @@ fn try_post(
             return Ok(Posted::Yes { settle: true });
         }
     }
-    drop(look);
     work.context = vi.context(which) | u64::from(queue.next());
-    queue.posted(descriptor, memory, operation);
-    let outcome = match which {
-        WorkQueue::Send => vi.vi.post_send(work),
-        WorkQueue::Receive => vi.vi.post_receive(work),
-    };
-    match outcome {
-        Ok(()) => Ok(Posted::Yes { settle: false }),
-        Err(refused) => {
-            let status = status_of(&refused.error);
-            queue.recycle(refused.descriptor);
-            queue.refuse_last(status);
-            if vi.breaks_by_errors() {
-                queue.poison();
-            }
-            Ok(Posted::Yes { settle: true })
-        }
-    }
+    queue.posted(descriptor, Some(memory), operation);
+    // The look is held until here: nobody deregisters what was just found before the queue holds it.
+    let given = give(vi, queue, which, work);
+    drop(look);
+    Ok(Posted::Yes { settle: !matches!(given, Quick::Posted) })
 }
 
 /// What keeps uvia from taking a descriptor, as its status.
@@ -136,7 +231,8 @@ fn bad_descriptor(vi: &Vi, descriptor: *mut Descriptor) -> Return {
 
 #[cold]
 fn share(vi: &Vi, region: u32) -> Result<(), Return> {
-    vi.nic.memory.share(&vi.nic, region, vi.queue(WorkQueue::Send).tag).map_err(|refused| match refused {
+    let tag = vi.hold(WorkQueue::Send).ok_or(Return::InvalidParameter)?.queue.tag;
+    vi.nic.memory.share(&vi.nic, region, tag).map_err(|refused| match refused {
         Refused::Protection => Return::InvalidParameter,
         Refused::Resource => Return::ErrorResource,
     })

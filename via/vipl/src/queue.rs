@@ -19,9 +19,17 @@ pub(crate) struct Queue {
     poisoned: bool,
     /// The interface's tag, here at hand.
     pub(crate) tag: ProtectionTag,
-    /// Descriptors of uvia's that are not in use.
-    #[allow(clippy::vec_box)] // They move into posts and back by their boxes.
-    pool: Vec<Box<uvia::Descriptor>>,
+    pool: Vec<Spare>,
+}
+
+/// A descriptor of uvia's that is not in use. It keeps hold of the memory that it was used with last, since the next
+/// post most often names the same: that is then a comparison, where a look-up would count users up and down. Memory that
+/// is deregistered is let go of first ([`Queue::forget_memory`]), so that what is found here is registered.
+#[derive(Default)]
+pub(crate) struct Spare {
+    pub(crate) work: Box<uvia::Descriptor>,
+    /// Where the program's descriptor lay.
+    pub(crate) memory: Option<MemoryRegion>,
 }
 
 struct Entry {
@@ -68,6 +76,12 @@ impl Queue {
         Self { which, entries: VecDeque::new(), first: 0, settled: 0, poisoned: false, tag, pool: Vec::new() }
     }
 
+    #[inline]
+    pub(crate) fn which(&self) -> WorkQueue {
+        self.which
+    }
+
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -77,18 +91,43 @@ impl Queue {
         self.settled == self.entries.len()
     }
 
-    /// A descriptor of uvia's to fill, whose number is that of the next entry.
+    /// Whether the program can take something.
     #[inline]
-    pub(crate) fn blank(&mut self) -> Box<uvia::Descriptor> {
+    pub(crate) fn has_settled(&self) -> bool {
+        self.settled != 0
+    }
+
+    /// The spare descriptor that is taken next, if there is one.
+    #[inline]
+    pub(crate) fn next_spare(&mut self) -> Option<&mut Spare> {
+        self.pool.last_mut()
+    }
+
+    /// Takes it.
+    #[inline]
+    pub(crate) fn take_spare(&mut self) -> Spare {
         self.pool.pop().unwrap_or_default()
     }
 
-    /// Takes one back that was not posted or is done with.
+    /// A descriptor of uvia's to fill, of which nothing is known.
+    pub(crate) fn blank(&mut self) -> Box<uvia::Descriptor> {
+        let mut work = self.take_spare().work;
+        work.segments.clear();
+        work
+    }
+
+    /// Takes one back that was not posted or is done with, and the memory that the program's lay in.
     #[inline]
-    pub(crate) fn recycle(&mut self, mut descriptor: Box<uvia::Descriptor>) {
-        // Its regions may be deregistered.
-        descriptor.segments.clear();
-        self.pool.push(descriptor);
+    pub(crate) fn recycle(&mut self, work: Box<uvia::Descriptor>, memory: Option<MemoryRegion>) {
+        self.pool.push(Spare { work, memory });
+    }
+
+    /// Lets go of the memory that spare descriptors know: some may be deregistered, or be another tag's.
+    pub(crate) fn forget_memory(&mut self) {
+        for spare in &mut self.pool {
+            spare.work.segments.clear();
+            spare.memory = None;
+        }
     }
 
     /// The number that the next entry gets.
@@ -99,8 +138,13 @@ impl Queue {
 
     /// Puts in a descriptor that uvia is given.
     #[inline]
-    pub(crate) fn posted(&mut self, descriptor: *mut Descriptor, memory: MemoryRegion, operation: u32) {
-        self.entries.push_back(Entry { descriptor, memory: Some(memory), operation, state: State::Posted });
+    pub(crate) fn posted(
+        &mut self,
+        descriptor: *mut Descriptor,
+        memory: Option<MemoryRegion>,
+        operation: u32,
+    ) {
+        self.entries.push_back(Entry { descriptor, memory, operation, state: State::Posted });
     }
 
     /// The last one was not taken after all.
@@ -143,14 +187,15 @@ impl Queue {
     pub(crate) fn finish(&mut self, number: u32, done: Box<uvia::Descriptor>) {
         let index = number.wrapping_sub(self.first) as usize;
         let which = self.which;
+        let mut memory = None;
         if let Some(entry) = self.entries.get_mut(index).filter(|e| matches!(e.state, State::Posted)) {
             let immediate = match which {
                 WorkQueue::Receive => Some(done.immediate),
                 WorkQueue::Send => None,
             };
-            entry.finish(done.status(), done.length(), immediate);
+            memory = entry.finish(done.status(), done.length(), immediate);
         }
-        self.recycle(done);
+        self.recycle(done, memory);
     }
 
     /// Goes on over what is done.
@@ -162,7 +207,7 @@ impl Queue {
                 State::Posted => break,
                 State::Refused(status) => {
                     let immediate = (self.which == WorkQueue::Receive).then_some(None);
-                    entry.finish(status | Status::DONE, 0, immediate);
+                    drop(entry.finish(status | Status::DONE, 0, immediate));
                     settled.broke |= status.intersects(Status::ERRORS.difference(Status::FLUSHED));
                 }
                 State::Done(_) => {}
@@ -189,9 +234,14 @@ impl Queue {
 }
 
 impl Entry {
-    /// Writes back what became of it. `immediate` is for receives.
+    /// Writes back what became of it; gives the memory that it lay in. `immediate` is for receives.
     #[inline]
-    fn finish(&mut self, status: Status, length: u32, immediate: Option<Option<u32>>) {
+    fn finish(
+        &mut self,
+        status: Status,
+        length: u32,
+        immediate: Option<Option<u32>>,
+    ) -> Option<MemoryRegion> {
         let mut bits = status.bits() | self.operation;
         let control = self.descriptor.cast::<types::ControlSegment>();
         // SAFETY: the post found a whole, aligned descriptor there in registered memory, which `memory` has kept
@@ -210,6 +260,6 @@ impl Entry {
             (&raw mut (*control).status).write_volatile(bits);
         }
         self.state = State::Done(status);
-        self.memory = None;
+        self.memory.take()
     }
 }

@@ -2,40 +2,120 @@
 
 use std::ffi::c_ulong;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uvia::{ReliabilityLevel, ViState, WorkQueue};
+use uvia::{Awaited, ReliabilityLevel, ViState, WorkQueue};
 
 use crate::cq::Cq;
 use crate::device::lock;
-use crate::handles::{Kind, Table};
+use crate::handles::Kind;
+use crate::lock::{Guard, Lock};
 use crate::nic::{MAX_DEPTH, Nic, PTAGS, level, level_bit};
 use crate::queue::{Head, Queue};
+use crate::seats::Seats;
 use crate::types::{Descriptor, Handle, Return, ViAttributes};
+use crate::waits::wait;
 
-pub(crate) static VIS: Table<Vi> = Table::new(Kind::Vi);
+static VIS: Seats<Seat> = Seats::new(Kind::Vi);
 
-/// How long a wait sleeps before it looks what other threads have reaped for it.
-pub(crate) const SLICE: Duration = Duration::from_millis(2);
+/// Where an interface sits: what calls for one of its queues need lies under that queue's lock, so that they take no
+/// other. Whoever takes both takes the send queue's first.
+#[derive(Default)]
+pub(crate) struct Seat {
+    halves: [Lock<Half>; 2],
+}
+
+/// A work queue of a place.
+#[derive(Default)]
+pub(crate) struct Half {
+    /// The handle, as a number, of the interface that sits here; 0 when none does.
+    name: usize,
+    occupant: Option<Occupant>,
+}
+
+/// An interface's queue, and the interface.
+pub(crate) struct Occupant {
+    pub(crate) vi: Arc<Vi>,
+    pub(crate) queue: Queue,
+}
 
 /// A virtual interface.
 pub(crate) struct Vi {
     handle: usize,
+    seat: &'static Seat,
     pub(crate) nic: Arc<Nic>,
     pub(crate) vi: uvia::Vi,
     attributes: Mutex<ViAttributes>,
     most_segments: usize,
     /// Completion queues, and the interface's number there.
     cqs: [Option<(Arc<Cq>, u32)>; 2],
-    queues: [Mutex<Queue>; 2],
     /// An error of its own broke the connection: the state is Error until it is disconnected.
     failed: AtomicBool,
-    /// It was destroyed: those who wait for it are to go.
-    destroyed: AtomicBool,
     /// When a request to a peer was made, how long it has.
     pub(crate) asks: Mutex<Option<Duration>>,
     user_data: AtomicUsize,
+}
+
+/// A queue that is held, of an interface that is there.
+pub(crate) struct Held(Guard<'static, Half>);
+
+impl std::ops::Deref for Held {
+    type Target = Occupant;
+
+    #[inline(always)]
+    fn deref(&self) -> &Occupant {
+        match &self.0.occupant {
+            Some(occupant) => occupant,
+            None => unreachable!("{ABSENT}"),
+        }
+    }
+}
+
+impl std::ops::DerefMut for Held {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut Occupant {
+        match &mut self.0.occupant {
+            Some(occupant) => occupant,
+            None => unreachable!("{ABSENT}"),
+        }
+    }
+}
+
+/// `Seat::hold` has seen that there is one, and nobody takes it out while the lock is held.
+const ABSENT: &str = "a place with a name and without an interface";
+
+impl Seat {
+    fn take_both(&'static self) -> [Guard<'static, Half>; 2] {
+        let [send, receive] = &self.halves;
+        [send.take(), receive.take()]
+    }
+
+    #[inline(always)]
+    fn hold(&'static self, name: usize, which: WorkQueue) -> Option<Held> {
+        let half = self.halves[index(which)].take();
+        (half.name == name && half.occupant.is_some()).then_some(Held(half))
+    }
+}
+
+/// The queue of an interface, if a handle is that of one.
+#[inline(always)]
+pub(crate) fn hold(handle: Handle, which: WorkQueue) -> Result<Held, Return> {
+    VIS.seat(handle).and_then(|seat| seat.hold(handle.addr(), which)).ok_or(Return::InvalidParameter)
+}
+
+/// The interface of a handle.
+pub(crate) fn find(handle: Handle) -> Option<Arc<Vi>> {
+    hold(handle, WorkQueue::Send).ok().map(|held| held.vi.clone())
+}
+
+/// All interfaces that are so.
+pub(crate) fn all(is_so: impl Fn(&Vi) -> bool) -> Vec<Arc<Vi>> {
+    let of = |seat: &Seat| {
+        let half = seat.halves[index(WorkQueue::Send)].take();
+        half.occupant.as_ref().map(|occupant| occupant.vi.clone())
+    };
+    VIS.all().filter_map(of).filter(|vi| is_so(vi)).collect()
 }
 
 /// What Done says.
@@ -109,8 +189,10 @@ pub(crate) fn create(
             tracing::warn!("creating a virtual interface: {e}");
             refusal(&e)
         })?;
-    let inserted = VIS.insert(|handle| Vi {
+    let (handle, seat) = VIS.reserve().ok_or(Return::ErrorResource)?;
+    let vi = Arc::new(Vi {
         handle: handle.addr(),
+        seat,
         nic: nic.clone(),
         vi: made,
         attributes: Mutex::new(*attributes),
@@ -121,32 +203,36 @@ pub(crate) fn create(
                 (cq, number)
             })
         }),
-        queues: [WorkQueue::Send, WorkQueue::Receive].map(|which| Mutex::new(Queue::new(which, wanted.tag))),
         failed: AtomicBool::new(false),
-        destroyed: AtomicBool::new(false),
         asks: Mutex::new(None),
         user_data: AtomicUsize::new(0),
     });
-    let (handle, vi) = inserted.ok_or(Return::ErrorResource)?;
+    // Both at once: a handle is that of a whole interface, or of none.
+    let mut halves = seat.take_both();
+    for (half, which) in halves.iter_mut().zip([WorkQueue::Send, WorkQueue::Receive]) {
+        half.occupant = Some(Occupant { vi: vi.clone(), queue: Queue::new(which, wanted.tag) });
+        half.name = handle.addr();
+    }
+    drop(halves);
     for (cq, number) in vi.cqs.iter().flatten() {
-        cq.seat(*number, &vi);
+        cq.seat(*number, handle);
     }
     Ok(handle)
 }
 
 /// VipDestroyVi.
 pub(crate) fn destroy(handle: Handle) -> Result<(), Return> {
-    let vi = VIS.get(handle).ok_or(Return::InvalidParameter)?;
+    let vi = find(handle).ok_or(Return::InvalidParameter)?;
     if vi.state() != ViState::Idle {
         return Err(Return::InvalidState);
     }
-    VIS.remove(handle).ok_or(Return::InvalidParameter)?.bury();
-    Ok(())
+    if vi.bury() { Ok(()) } else { Err(Return::InvalidParameter) }
 }
 
 /// VipQueryVi: the state, the attributes, and whether the queues are empty.
 pub(crate) fn query(vi: &Vi) -> (ViState, ViAttributes, [bool; 2]) {
-    let empty = [WorkQueue::Send, WorkQueue::Receive].map(|which| vi.queue(which).len() == 0);
+    let empty = [WorkQueue::Send, WorkQueue::Receive]
+        .map(|which| vi.hold(which).is_none_or(|held| held.queue.len() == 0));
     (vi.state(), *lock(&vi.attributes), empty)
 }
 
@@ -157,19 +243,30 @@ pub(crate) fn set_attributes(vi: &Vi, attributes: &ViAttributes) -> Result<(), R
         return Err(Return::InvalidState);
     }
     // Both queues are held, so that nothing is posted in between.
-    let (mut send, mut receive) = (vi.queue(WorkQueue::Send), vi.queue(WorkQueue::Receive));
+    let halves = vi.hold(WorkQueue::Send).zip(vi.hold(WorkQueue::Receive));
+    let (mut send, mut receive) = halves.ok_or(Return::InvalidParameter)?;
     vi.vi.set_attributes(&wanted).map_err(|e| refusal(&e))?;
-    (send.tag, receive.tag) = (wanted.tag, wanted.tag);
+    (send.queue.tag, receive.queue.tag) = (wanted.tag, wanted.tag);
     *lock(&vi.attributes) = *attributes;
     Ok(())
 }
 
 /// Takes what has completed for any interface of a NIC, so that nothing is held that is done with.
 pub(crate) fn collect(nic: &Nic) {
-    for handle in VIS.find(|vi| vi.nic.handle == nic.handle) {
-        let Some(vi) = VIS.get(handle) else { continue };
+    for vi in all(|vi| vi.nic.handle == nic.handle) {
         for which in [WorkQueue::Send, WorkQueue::Receive] {
             vi.collect(which);
+        }
+    }
+}
+
+/// Lets go of memory that is known from descriptors that are done. What is posted from now on is looked up.
+pub(crate) fn forget_memory(nic: &Nic) {
+    for vi in all(|vi| vi.nic.handle == nic.handle) {
+        for which in [WorkQueue::Send, WorkQueue::Receive] {
+            if let Some(mut held) = vi.hold(which) {
+                held.queue.forget_memory();
+            }
         }
     }
 }
@@ -179,9 +276,10 @@ impl Vi {
         std::ptr::without_provenance_mut(self.handle)
     }
 
+    /// Its queue; none once it was destroyed.
     #[inline]
-    pub(crate) fn queue(&self, which: WorkQueue) -> MutexGuard<'_, Queue> {
-        lock(&self.queues[index(which)])
+    pub(crate) fn hold(&self, which: WorkQueue) -> Option<Held> {
+        self.seat.hold(self.handle, which)
     }
 
     #[inline]
@@ -232,15 +330,16 @@ impl Vi {
     }
 
     /// Goes on over what is done in a queue, and lets the completion queue know.
-    pub(crate) fn settle(self: &Arc<Self>, which: WorkQueue) {
+    pub(crate) fn settle(&self, which: WorkQueue) {
         let broke = match &self.cqs[index(which)] {
             // The completion queue first: its entries come in the order in which things were done.
             Some((cq, _)) => cq.settle(self, which),
-            None => self.queue(which).settle().broke,
+            None => self.hold(which).is_some_and(|mut held| held.queue.settle().broke),
         };
         if broke {
             self.fail();
         }
+        self.nic.sleepers.wake();
     }
 
     /// A descriptor's error has broken the connection.
@@ -255,69 +354,30 @@ impl Vi {
         }
     }
 
-    /// Takes what uvia has finished for a queue that has no completion queue.
-    #[inline]
-    fn harvest(&self, queue: &mut Queue, which: WorkQueue, patient: bool) -> uvia::Result<bool> {
-        let Some(done) = self.vi.done(which, patient)? else { return Ok(false) };
-        let number = done.context as u32;
-        queue.finish(number, done);
-        Ok(true)
-    }
-
     /// Takes all that has completed.
-    fn collect(self: &Arc<Self>, which: WorkQueue) {
-        match &self.cqs[index(which)] {
-            Some((cq, _)) => cq.collect(),
-            None => {
-                let mut queue = self.queue(which);
-                while !queue.is_settled() && self.harvest(&mut queue, which, true).unwrap_or(false) {
-                    if queue.settle().broke {
-                        drop(queue);
-                        self.fail();
-                        queue = self.queue(which);
-                    }
-                }
-            }
+    fn collect(&self, which: WorkQueue) {
+        if let Some((cq, _)) = &self.cqs[index(which)] {
+            return cq.collect();
         }
-    }
-
-    /// VipSendDone and VipRecvDone.
-    #[inline]
-    pub(crate) fn done(self: &Arc<Self>, which: WorkQueue, patient: bool) -> uvia::Result<Done> {
-        let mut queue = self.queue(which);
-        if let Some(done) = take(&mut queue) {
-            return Ok(done);
-        }
-        match &self.cqs[index(which)] {
-            None => {
-                self.harvest(&mut queue, which, patient)?;
-                let settled = queue.settle();
-                let answer = take(&mut queue).unwrap_or(Done::InProgress);
-                drop(queue);
-                if settled.broke {
-                    self.fail();
-                }
-                Ok(answer)
+        while let Some(mut held) = self.hold(which) {
+            let queue = &mut held.queue;
+            if queue.is_settled() || !harvest(&self.vi, queue, true).unwrap_or(false) {
+                break;
             }
-            Some((cq, _)) => {
-                drop(queue);
-                cq.harvest(patient)?;
-                Ok(take(&mut self.queue(which)).unwrap_or(Done::InProgress))
+            let broke = queue.settle().broke;
+            drop(held);
+            if broke {
+                self.fail();
             }
+            self.nic.sleepers.wake();
         }
     }
 
     /// VipSendWait and VipRecvWait; nothing when the time is over.
-    pub(crate) fn wait(
-        self: &Arc<Self>,
-        which: WorkQueue,
-        timeout: Duration,
-    ) -> Result<Option<Done>, Return> {
-        wait(&self.nic, timeout, |patient| {
-            if self.destroyed.load(Ordering::Relaxed) {
-                return Ok(Some(Err(Return::InvalidParameter)));
-            }
-            Ok(match self.done(which, patient)? {
+    pub(crate) fn wait(&self, which: WorkQueue, timeout: Duration) -> Result<Option<Done>, Return> {
+        wait(&self.nic, Awaited::Queue(&self.vi, which), timeout, |patient| {
+            let Some(held) = self.hold(which) else { return Ok(Some(Err(Return::InvalidParameter))) };
+            Ok(match done(held, patient)? {
                 Done::InProgress => None,
                 done => Some(Ok(done)),
             })
@@ -325,7 +385,7 @@ impl Vi {
     }
 
     /// VipDisconnect.
-    pub(crate) fn disconnect(self: &Arc<Self>) -> Result<(), Return> {
+    pub(crate) fn disconnect(&self) -> Result<(), Return> {
         *lock(&self.asks) = None;
         self.vi.disconnect().map_err(|e| {
             tracing::warn!("disconnecting: {e}");
@@ -333,15 +393,26 @@ impl Vi {
         })?;
         self.failed.store(false, Ordering::Relaxed);
         for which in [WorkQueue::Send, WorkQueue::Receive] {
-            self.queue(which).cure();
+            if let Some(mut held) = self.hold(which) {
+                held.queue.cure();
+            }
             self.settle(which);
         }
         Ok(())
     }
 
-    /// It is no more; what was posted and not asked for is the program's again.
-    pub(crate) fn bury(self: Arc<Self>) {
-        self.destroyed.store(true, Ordering::Relaxed);
+    /// Ends it; what was posted and not asked for is the program's again. False when another call did so before.
+    pub(crate) fn bury(&self) -> bool {
+        let mut halves = self.seat.take_both();
+        if halves[0].name != self.handle {
+            return false;
+        }
+        let taken = halves.each_mut().map(|half| {
+            half.name = 0;
+            half.occupant.take()
+        });
+        drop(halves);
+        VIS.free(self.handle());
         if let Err(e) = self.vi.disconnect() {
             tracing::warn!("disconnecting: {e}");
         }
@@ -349,6 +420,10 @@ impl Vi {
             cq.leave(*number);
         }
         crate::notify::cancel(self.handle);
+        self.nic.sleepers.wake();
+        // Here no lock is held: the queues may have the last use of things.
+        drop(taken);
+        true
     }
 
     pub(crate) fn set_user_data(&self, data: *mut std::ffi::c_void) {
@@ -360,6 +435,51 @@ impl Vi {
     }
 }
 
+/// Takes what uvia has finished for a queue that has no completion queue.
+#[inline]
+fn harvest(vi: &uvia::Vi, queue: &mut Queue, patient: bool) -> uvia::Result<bool> {
+    let Some(done) = vi.done(queue.which(), patient)? else { return Ok(false) };
+    let number = done.context as u32;
+    queue.finish(number, done);
+    Ok(true)
+}
+
+/// VipSendDone and VipRecvDone.
+#[inline]
+pub(crate) fn done(mut held: Held, patient: bool) -> uvia::Result<Done> {
+    let Occupant { vi, queue } = &mut *held;
+    if let Some(done) = take(queue) {
+        return Ok(done);
+    }
+    if vi.has_cq(queue.which()) {
+        return done_by_cq(held, patient);
+    }
+    harvest(&vi.vi, queue, patient)?;
+    let settled = queue.settle();
+    let answer = take(queue).unwrap_or(Done::InProgress);
+    if queue.has_settled() {
+        // There is more than what was asked for: another thread may wait for it.
+        vi.nic.sleepers.wake();
+    }
+    if settled.broke {
+        let vi = vi.clone();
+        drop(held);
+        vi.fail();
+    }
+    Ok(answer)
+}
+
+/// As [`done`], for a queue with a completion queue, which was not asked before.
+#[cold]
+fn done_by_cq(held: Held, patient: bool) -> uvia::Result<Done> {
+    let (vi, which) = (held.vi.clone(), held.queue.which());
+    drop(held);
+    if let Some((cq, _)) = &vi.cqs[index(which)] {
+        cq.harvest(patient)?;
+    }
+    Ok(vi.hold(which).and_then(|mut held| take(&mut held.queue)).unwrap_or(Done::InProgress))
+}
+
 /// The head, if it is done or there is none.
 #[inline]
 fn take(queue: &mut Queue) -> Option<Done> {
@@ -368,31 +488,4 @@ fn take(queue: &mut Queue) -> Option<Done> {
         Head::Empty => Some(Done::Empty),
         Head::InProgress => None,
     }
-}
-
-/// Waits for an answer, in slices: another thread may reap what it is about, which wakes nobody.
-pub(crate) fn wait<T>(
-    nic: &Nic,
-    timeout: Duration,
-    mut ready: impl FnMut(bool) -> uvia::Result<Option<Result<T, Return>>>,
-) -> Result<Option<T>, Return> {
-    let start = std::time::Instant::now();
-    loop {
-        let left = timeout.saturating_sub(start.elapsed());
-        let outcome = nic.device.nic.wait_for(left.min(SLICE), &mut ready).map_err(|e| {
-            tracing::warn!("waiting: {e}");
-            Return::ErrorResource
-        })?;
-        match outcome {
-            Some(answer) => return answer.map(Some),
-            None if left <= SLICE => return Ok(None),
-            None => {}
-        }
-    }
-}
-
-/// A time-out in milliseconds; what is longer than a century does not end.
-pub(crate) fn timeout(millis: c_ulong) -> Duration {
-    const CENTURY: u64 = 100 * 365 * 86_400 * 1000;
-    Duration::from_millis(millis.min(CENTURY))
 }

@@ -110,7 +110,7 @@ fn suite(name: &str, devices: &[&str]) {
 fn the_header_is_clean_in_every_dialect() {
     let source = folder().join("tests/c/tools/layout.c");
     let c = ["c89", "c99", "c11", "c17", "c2x"];
-    let cpp = ["c++98", "c++11", "c++14", "c++17", "c++20", "c++23"];
+    let cpp = ["c++98", "c++11", "c++14", "c++17", "c++20", "c++2b"];
     let mut compilers = vec![("gcc", &c[..], "c"), ("g++", &cpp[..], "c++")];
     // Where there is one.
     if Command::new("clang").arg("--version").stdout(Stdio::null()).status().is_ok() {
@@ -179,6 +179,35 @@ fn what_is_installed_can_be_used() {
 }
 
 #[test]
+fn a_program_is_built_against_the_debian_package() {
+    if !has("dpkg-deb") {
+        println!("not done: dpkg-deb is not there");
+        return;
+    }
+    let root = tempfile::tempdir().unwrap();
+    run(Command::new(folder().join("deb")).arg(root.path()).arg(static_library()));
+    let package = std::fs::read_dir(root.path()).unwrap().flatten().next().unwrap().path();
+    assert_eq!(package.extension(), Some(OsStr::new("deb")));
+    let fields = run(Command::new("dpkg-deb").arg("--info").arg(&package));
+    assert!(fields.contains(" Package: libvipl-uvia\n") && fields.contains(" Depends: libc6"), "{fields}");
+    let there = root.path().join("root");
+    run(Command::new("dpkg-deb").arg("-x").arg(&package).arg(&there));
+    assert!(there.join("usr/share/man/man7/vipl.7.gz").exists());
+    let libraries = std::fs::read_dir(there.join("usr/lib")).unwrap().flatten().next().unwrap().path();
+    for linkage in ["-lvipl", "-l:libvipl.a"] {
+        let to = root.path().join("names");
+        let mut command = Command::new("cc");
+        command.arg(folder().join("examples/names.c")).arg("-o").arg(&to).arg("-Wno-unused-function");
+        command.arg("-I").arg(there.join("usr/include")).arg("-L").arg(&libraries).arg(linkage);
+        run(command.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]));
+        let device = format!("shm:vipl-deb-{}", std::process::id());
+        let mut command = Command::new(&to);
+        command.args([&device, "localhost"]).env("LD_LIBRARY_PATH", &libraries).env("UVIA_CONF", "/dev/null");
+        assert!(run(&mut command).starts_with("localhost is "));
+    }
+}
+
+#[test]
 fn the_suite_passes_over_loopback() {
     suite("suite-lo", &[&format!("shm:vipl-suite-{}", std::process::id())]);
 }
@@ -189,6 +218,66 @@ fn the_suite_passes_over_models() {
     let models = ServedModels::start(sockets.path(), &[Kind::E1000, Kind::Virtio], Doorbells::Polled);
     let names: Vec<_> = models.names().iter().map(String::as_str).collect();
     suite("suite-models", &names);
+}
+
+/// What takes long is done in full where `UVIA_LONG=1`.
+fn is_long() -> bool {
+    std::env::var_os("UVIA_LONG").is_some_and(|value| value == "1")
+}
+
+fn has(command: &str) -> bool {
+    Command::new(command).arg("--version").stdout(Stdio::null()).status().is_ok()
+}
+
+/// A program under valgrind, to which any error of memory and any block that nothing refers to is one.
+fn checked(program: &Path) -> Command {
+    let mut command = Command::new("valgrind");
+    command.args(["-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite"]);
+    command.arg("--errors-for-leak-kinds=definite").arg(program);
+    command.env("LD_LIBRARY_PATH", library()).env("UVIA_CONF", "/dev/null").env_remove("UVIA_NIC");
+    command.stdin(Stdio::null());
+    command
+}
+
+#[test]
+fn the_suite_and_samples_are_clean_under_valgrind() {
+    if !has("valgrind") || std::env::var_os("UVIA_QUICK").is_some_and(|value| value == "1") {
+        println!("not done: valgrind is not installed, or the run is a quick one");
+        return;
+    }
+    let device = format!("shm:vipl-valgrind-{}", std::process::id());
+    let suite = program("suite-valgrind", &sources("tests/c"));
+    let level = if is_long() { "full" } else { "early" };
+    let mut command = checked(&suite);
+    let text = run(command.args(["--a", &device, "--level", level]));
+    assert!(text.ends_with(" 0 failed\n"), "{text}");
+    for name in ["pingpong", "rdma", "notify"] {
+        let program = program(&format!("{name}-valgrind"), &[folder().join(format!("examples/{name}.c"))]);
+        let server = checked(&program).arg(&device).stdout(Stdio::piped()).spawn().unwrap();
+        let client = checked(&program).args([&device, "localhost"]).stdout(Stdio::piped()).spawn().unwrap();
+        finish(client);
+        finish(server);
+    }
+}
+
+/// Programs of old connect by asking over and over until somebody waits.
+#[test]
+fn asking_where_nobody_waits_leaves_nothing_behind() {
+    /// KiB: below what a byte a call would come to, and above what the allocator keeps one time or another.
+    const MOST: i64 = 768;
+    let program = program("refused", &[folder().join("tests/c/tools/refused.c")]);
+    let device = format!("shm:vipl-refused-{}", std::process::id());
+    let mut command = Command::new(&program);
+    command.arg(&device).env("LD_LIBRARY_PATH", library()).env("UVIA_CONF", "/dev/null");
+    let mut other = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut open = [0; 5];
+    std::io::Read::read_exact(other.stdout.as_mut().unwrap(), &mut open).unwrap();
+    let times = if is_long() { "1000000" } else { "4000" };
+    let said = finish(start(&program, &[&device, "localhost", times], &[]));
+    let grown: i64 = said.trim().parse().unwrap();
+    assert!(grown < MOST, "{times} calls took {grown} KiB");
+    drop(other.stdin.take());
+    finish(other);
 }
 
 /// Two processes that know a device's name of old, and the name of their host.
@@ -206,6 +295,16 @@ fn samples_run_between_two_processes() {
         let said = [finish(client), finish(server)].concat();
         assert!(!said.is_empty(), "{name}");
     }
+    let program = build("latency");
+    let few = ["--rounds", "2000", "--warm", "100", "--size", "500", "--json", "VINIC"];
+    let server = start(&program, &few, &[("UVIA_CONF", conf)]);
+    let client = start(&program, &[&few[..], &["localhost"]].concat(), &[("UVIA_CONF", conf)]);
+    let said = finish(client);
+    assert!(
+        said.starts_with("{\"size\": 500, \"rounds\": 2000, \"min\": ") && said.ends_with("}\n"),
+        "{said}"
+    );
+    finish(server);
     let program = build("peer");
     let one = start(&program, &["VINIC", "a", "bob", "b"], &[("UVIA_CONF", conf), ("UVIA_NAME", "ann")]);
     let other = start(&program, &["VINIC", "b", "ann", "a"], &[("UVIA_CONF", conf), ("UVIA_NAME", "bob")]);

@@ -24,7 +24,7 @@ pub fn run(report: &mut Report) {
         let (raw, vi) = (message(&program, "raw", 1)?, message(&program, "vi", 1)?);
         let added = vi.saturating_sub(raw);
         println!("   {vi} a message, {raw} a raw frame: {added} added");
-        let (recorded, compiler) = record()?;
+        let (recorded, compiler) = record(RECORD)?;
         let ours = rustc()?;
         if added > GOAL {
             println!("   the goal is {GOAL}");
@@ -44,6 +44,65 @@ pub fn run(report: &mut Report) {
         Ok(Verdict::Passed)
     });
     crowd(report);
+    vipl(report);
+}
+
+/// The figure on record of a message by VIPL.
+const RECORD_OF_VIPL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions-vipl.txt");
+/// Runs, of which the least counts: the NIC's thread stands in for the program now and then.
+const RUNS: usize = 2;
+
+/// Counts a message by the functions of VIPL.
+fn vipl(report: &mut Report) {
+    report.case("a message by VIPL takes no more instructions than before", || {
+        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
+        }
+        let program = build_vipl()?;
+        let [few, many] = ROUNDS;
+        let mut least = u64::MAX;
+        for _ in 0..RUNS {
+            let difference = vipl_total(&program, many)?.checked_sub(vipl_total(&program, few)?);
+            least = least.min(difference.ok_or("more rounds took fewer instructions")? / ((many - few) * 2));
+        }
+        println!("   {least} instructions a message by VIPL, within one process");
+        let (recorded, _) = record(RECORD_OF_VIPL)?;
+        // It goes by the system's clock, so that it is not the same each time.
+        if least > recorded + recorded / 10 {
+            return Err(format!("{least} instructions, {recorded} on record: find what grew").into());
+        }
+        Ok(Verdict::Passed)
+    });
+}
+
+/// The program in C, with the static library as it is released.
+fn build_vipl() -> Result<PathBuf, Failure> {
+    let arguments = ["build", "--release", "--quiet", "-p", "uvia-vipl", "--lib", "--message-format=json"];
+    let output = cargo(&arguments).stderr(Stdio::inherit()).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let library = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == "vipl")
+        .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
+        .filter_map(|name| name.as_str().map(PathBuf::from))
+        .find(|name| name.extension().is_some_and(|extension| extension == "a"))
+        .ok_or("cargo built no libvipl.a")?;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../via/vipl");
+    let program = library.with_file_name("vipl-count");
+    let mut command = Command::new("cc");
+    command.args(["-O2", "-Wno-unused-function", "-I"]).arg(folder.join("include"));
+    command.arg(folder.join("tests/c/tools/count.c")).arg(library).arg("-o").arg(&program);
+    let status = command.args(["-lgcc_s", "-lpthread", "-ldl", "-lm"]).stdin(Stdio::null()).status()?;
+    if status.success() { Ok(program) } else { Err(format!("building count.c: {status}").into()) }
+}
+
+fn vipl_total(program: &Path, rounds: u64) -> Result<u64, Failure> {
+    let device = format!("shm:vipl-count-{}", std::process::id());
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=message"]);
+    command.arg(program).arg(rounds.to_string()).arg(device).env("UVIA_CONF", "/dev/null");
+    collected(&mut command)
 }
 
 /// Connections of a crowd.
@@ -94,15 +153,17 @@ fn message(program: &Path, kind: &str, number: u64) -> Result<u64, Failure> {
 }
 
 fn total(program: &Path, kind: &str, number: u64, rounds: u64) -> Result<u64, Failure> {
-    let output = Command::new("valgrind")
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
-        .arg(program)
-        .args([kind, &number.to_string(), &rounds.to_string()])
-        .stdin(Stdio::null())
-        .output()?;
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(program);
+    collected(command.args([kind, &number.to_string(), &rounds.to_string()]))
+}
+
+/// Instructions that callgrind has counted.
+fn collected(command: &mut Command) -> Result<u64, Failure> {
+    let output = command.stdin(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
-        return Err(format!("uvia-count under valgrind: {}\n{text}", output.status).into());
+        return Err(format!("{command:?}: {}\n{text}", output.status).into());
     }
     text.lines()
         .find_map(|line| line.split_once("Collected : "))
@@ -110,12 +171,12 @@ fn total(program: &Path, kind: &str, number: u64, rounds: u64) -> Result<u64, Fa
         .ok_or_else(|| format!("valgrind told no count:\n{text}").into())
 }
 
-fn record() -> Result<(u64, String), Failure> {
-    let text = std::fs::read_to_string(RECORD)?;
+fn record(file: &str) -> Result<(u64, String), Failure> {
+    let text = std::fs::read_to_string(file)?;
     let mut lines = text.lines().filter(|line| !line.starts_with('#'));
     let figure = lines.next().and_then(|line| line.trim().parse().ok());
     let compiler = lines.next().map(|line| line.trim().to_owned());
-    figure.zip(compiler).ok_or_else(|| format!("{RECORD} has no figure and compiler").into())
+    figure.zip(compiler).ok_or_else(|| format!("{file} has no figure and compiler").into())
 }
 
 fn rustc() -> Result<String, Failure> {

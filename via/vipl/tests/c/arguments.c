@@ -8,6 +8,8 @@ static VIP_PVOID bad[BAD];
 static void prepare_bad(void)
 {
     VIP_NIC_HANDLE stale;
+    if (pair.a.nic != NULL)
+        return;
     DO(connect_pair(VIP_SERVICE_RELIABLE_DELIVERY));
     OK(VipOpenNic(device_a, &stale));
     OK(VipCloseNic(stale));

@@ -212,7 +212,7 @@ static void quiet(VIP_PVOID context, VIP_ERROR_DESCRIPTOR *error)
 
 static const struct test *const tables[] = {
     nic_cases,  memory_cases, vi_cases, connect_cases, transfer_cases, rdma_cases,
-    cq_cases, argument_cases, peer_cases, notify_cases, stress_cases,
+    cq_cases, argument_cases, peer_cases, notify_cases, wait_cases, stress_cases,
 };
 
 int main(int count, char **words)

@@ -134,6 +134,76 @@ static void a_stale_handle_is_no_memory(int argument)
     GIVES(VIP_INVALID_PARAMETER, VipDeregisterMem(pair.a.nic, pair.a.memory, handle));
 }
 
+/* Sends a message into a receive whose descriptor and data are named by these handles. */
+static void exchange(VIP_MEM_HANDLE of_descriptor, VIP_MEM_HANDLE of_data)
+{
+    VIP_DESCRIPTOR *d = prepare(&pair.b, 0, 0, 64);
+    d->DS[0].Local.Handle = of_data;
+    OK(VipPostRecv(pair.b.vi, d, of_descriptor));
+    DO(post_send(&pair.a, 0, 0, 64));
+    OK(received(&pair.b, 0));
+    OK(sent(&pair.a, 0));
+}
+
+/* What is changed of memory after it was used: the next post of the same descriptor finds it as it is then. */
+enum change { DATA_DEREGISTERED, DESCRIPTOR_DEREGISTERED, ANOTHER_TAG, BEYOND_THE_END, BEFORE_THE_START };
+
+static void memory_used_before(int change)
+{
+    VIP_MEM_ATTRIBUTES attributes;
+    VIP_PROTECTION_HANDLE tag;
+    VIP_MEM_HANDLE handle;
+    VIP_DESCRIPTOR *d;
+    DO(connect_pair(VIP_SERVICE_RELIABLE_DELIVERY));
+    OK(VipQueryMem(pair.b.nic, pair.b.memory, pair.b.handle, &attributes));
+    OK(VipRegisterMem(pair.b.nic, pair.b.memory, MEMORY, &attributes, &handle));
+    DO(exchange(change == DESCRIPTOR_DEREGISTERED ? handle : pair.b.handle, handle));
+    DO(exchange(change == DESCRIPTOR_DEREGISTERED ? handle : pair.b.handle, handle));
+    d = prepare(&pair.b, 0, 0, 64);
+    d->DS[0].Local.Handle = handle;
+    switch ((enum change)change) {
+    case DATA_DEREGISTERED:
+        OK(VipDeregisterMem(pair.b.nic, pair.b.memory, handle));
+        break;
+    case DESCRIPTOR_DEREGISTERED:
+        OK(VipDeregisterMem(pair.b.nic, pair.b.memory, handle));
+        d->DS[0].Local.Handle = pair.b.handle;
+        GIVES(VIP_INVALID_PARAMETER, VipPostRecv(pair.b.vi, d, handle));
+        return;
+    case ANOTHER_TAG:
+        OK(VipCreatePtag(pair.b.nic, &tag));
+        attributes.Ptag = tag;
+        OK(VipSetMemAttributes(pair.b.nic, pair.b.memory, handle, &attributes));
+        break;
+    case BEYOND_THE_END:
+        d->DS[0].Local.Data.Address = pair.b.memory + MEMORY - 63;
+        break;
+    case BEFORE_THE_START:
+        d->DS[0].Local.Data.Address = pair.b.memory - 1;
+        break;
+    }
+    OK(VipPostRecv(pair.b.vi, d, pair.b.handle));
+    GIVES(VIP_DESCRIPTOR_ERROR, received(&pair.b, 0));
+    CHECK((d->CS.Status & VIP_STATUS_PROTECTION_ERROR) != 0);
+}
+
+/* Descriptors of one queue that lie in regions in turn, and so does their data. */
+static void regions_in_turn(int argument)
+{
+    VIP_MEM_ATTRIBUTES attributes;
+    VIP_MEM_HANDLE handles[3];
+    int n;
+    (void)argument;
+    DO(connect_pair(VIP_SERVICE_RELIABLE_DELIVERY));
+    OK(VipQueryMem(pair.b.nic, pair.b.memory, pair.b.handle, &attributes));
+    for (n = 0; n < 3; n++)
+        OK(VipRegisterMem(pair.b.nic, pair.b.memory, MEMORY, &attributes, &handles[n]));
+    for (n = 0; n < 60; n++)
+        DO(exchange(handles[n % 3], handles[n / 3 % 3]));
+    for (n = 0; n < 3; n++)
+        OK(VipDeregisterMem(pair.b.nic, pair.b.memory, handles[n]));
+}
+
 static void handles_are_of_the_nic_that_gave_them(int argument)
 {
     (void)argument;
@@ -169,6 +239,12 @@ const struct test memory_cases[] = {
     {"memory_attributes_change", FUNCTIONAL, attributes_change, 0},
     {"memory_in_use_stays", FUNCTIONAL, memory_in_use_stays, 0},
     {"memory_stale_handle", FUNCTIONAL, a_stale_handle_is_no_memory, 0},
+    {"memory_used_before_data_deregistered", FUNCTIONAL, memory_used_before, DATA_DEREGISTERED},
+    {"memory_used_before_descriptor_deregistered", FUNCTIONAL, memory_used_before, DESCRIPTOR_DEREGISTERED},
+    {"memory_used_before_another_tag", FUNCTIONAL, memory_used_before, ANOTHER_TAG},
+    {"memory_used_before_beyond_the_end", FUNCTIONAL, memory_used_before, BEYOND_THE_END},
+    {"memory_used_before_before_the_start", FUNCTIONAL, memory_used_before, BEFORE_THE_START},
+    {"memory_regions_in_turn", FUNCTIONAL, regions_in_turn, 0},
     {"memory_handles_are_of_their_nic", FUNCTIONAL, handles_are_of_the_nic_that_gave_them, 0},
     {"memory_a_thousand_regions", FULL, a_thousand_regions, 0},
     {NULL, EARLY_ADOPTER, NULL, 0},

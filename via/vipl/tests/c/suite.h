@@ -26,7 +26,7 @@ struct test {
 
 /* Tables of cases end with an entry without a name. */
 extern const struct test nic_cases[], memory_cases[], vi_cases[], connect_cases[], transfer_cases[], rdma_cases[],
-    cq_cases[], argument_cases[], peer_cases[], notify_cases[], stress_cases[];
+    cq_cases[], argument_cases[], peer_cases[], notify_cases[], wait_cases[], stress_cases[];
 
 /* Set by the first check of a case that fails. */
 extern int failed;

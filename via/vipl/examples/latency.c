@@ -1,0 +1,154 @@
+/*
+ * How long a message takes from one process to another: both ends poll, and half of each round trip is counted.
+ *
+ *     latency [OPTIONS] DEVICE          on one host
+ *     latency [OPTIONS] DEVICE HOST     on another; prints the figures
+ *
+ *     --size BYTES      of a message (64; both ends have to be told the same)
+ *     --rounds COUNT    round trips that are counted (100000)
+ *     --warm COUNT      round trips before these (10000)
+ *     --json            prints one line of JSON
+ */
+#define _POSIX_C_SOURCE 200112L
+#include <time.h>
+
+#include "common.h"
+
+/* Receives that are posted at a time. */
+#define DEPTH 8
+
+static int size = 64, json = 0;
+static long rounds = 100000, warm = 10000;
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec * 1e6 + (double)time.tv_nsec / 1e3;
+}
+
+/* Receives lie behind the two places that sends use in turn. */
+static void receive_into(End *end, int n)
+{
+    receive(end, 2 + n, (size_t)(2 + n) * (size_t)size, (VIP_UINT32)size);
+}
+
+/* Takes the message that comes next. */
+static void take(End *end, long n)
+{
+    VIP_DESCRIPTOR *d;
+    VIP_RETURN returned;
+    do
+        returned = VipRecvDone(end->vi, &d);
+    while (returned == VIP_NOT_DONE);
+    MUST(returned);
+    if (d != descriptor(end, 2 + (int)(n % DEPTH)) || d->CS.Length != (VIP_UINT32)size) {
+        fprintf(stderr, "not the message that was to come\n");
+        exit(1);
+    }
+}
+
+/* Sends one. Where a message was taken before, its receive is posted again meanwhile. */
+static void put(End *end, long n, int taken)
+{
+    VIP_DESCRIPTOR *d;
+    VIP_RETURN returned;
+    int place = (int)(n % 2);
+    MUST(VipPostSend(end->vi, prepare(end, place, (size_t)place * (size_t)size, (VIP_UINT32)size), end->handle));
+    if (taken >= 0)
+        receive_into(end, taken);
+    do
+        returned = VipSendDone(end->vi, &d);
+    while (returned == VIP_NOT_DONE);
+    MUST(returned);
+}
+
+static int compare(const void *a, const void *b)
+{
+    double left = *(const double *)a, right = *(const double *)b;
+    return left < right ? -1 : left > right;
+}
+
+static void report(double *halves, double mean)
+{
+    double p50, p99;
+    qsort(halves, (size_t)rounds, sizeof *halves, compare);
+    p50 = halves[rounds / 2];
+    p99 = halves[rounds - 1 - rounds / 100];
+    if (json)
+        printf("{\"size\": %d, \"rounds\": %ld, \"min\": %.3f, \"p50\": %.3f, \"p99\": %.3f, \"mean\": %.3f}\n", size,
+               rounds, halves[0], p50, p99, mean);
+    else
+        printf("half a round trip of %d bytes: min %.3f, p50 %.3f, p99 %.3f, mean %.3f us\n", size, halves[0], p50,
+               p99, mean);
+}
+
+/* The figures are of the client alone: the server answers. */
+static void ask(End *end)
+{
+    double *halves = calloc((size_t)rounds, sizeof *halves), start = 0, last = 0;
+    long n;
+    if (halves == NULL)
+        exit(1);
+    for (n = 0; n < warm + rounds; n++) {
+        double time;
+        if (n == warm)
+            start = last = now();
+        put(end, n, n == 0 ? -1 : (int)((n - 1) % DEPTH));
+        take(end, n);
+        if (n >= warm) {
+            time = now();
+            halves[n - warm] = (time - last) / 2;
+            last = time;
+        }
+    }
+    report(halves, (last - start) / 2 / (double)rounds);
+    free(halves);
+}
+
+static void answer(End *end)
+{
+    long n;
+    for (n = 0; n < warm + rounds; n++) {
+        take(end, n);
+        put(end, n, (int)(n % DEPTH));
+    }
+}
+
+static int usage(void)
+{
+    fprintf(stderr, "usage: latency [--size BYTES] [--rounds COUNT] [--warm COUNT] [--json] DEVICE [HOST]\n");
+    return 2;
+}
+
+int main(int count, char **words)
+{
+    End end;
+    int n;
+    for (n = 1; n < count && words[n][0] == '-' && words[n][1] == '-'; n++) {
+        if (strcmp(words[n], "--json") == 0)
+            json = 1;
+        else if (n + 1 < count && strcmp(words[n], "--size") == 0)
+            size = atoi(words[++n]);
+        else if (n + 1 < count && strcmp(words[n], "--rounds") == 0)
+            rounds = atol(words[++n]);
+        else if (n + 1 < count && strcmp(words[n], "--warm") == 0)
+            warm = atol(words[++n]);
+        else
+            return usage();
+    }
+    if (n == count || n + 2 < count || size < 1 || size > (ROOM - 4096) / (DEPTH + 2) || rounds < 1 || warm < 0)
+        return usage();
+    open_end(&end, words[n]);
+    for (count -= n, words += n, n = 0; n < DEPTH; n++)
+        receive_into(&end, n);
+    if (count == 1) {
+        serve(&end, "latency");
+        answer(&end);
+    } else {
+        join(&end, words[1], "latency");
+        ask(&end);
+    }
+    close_end(&end);
+    return 0;
+}
