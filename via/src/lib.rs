@@ -33,6 +33,7 @@ mod seldom;
 mod sinks;
 mod sleep;
 mod standstill;
+mod sync;
 mod tags;
 mod turn;
 mod vi;

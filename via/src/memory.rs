@@ -100,6 +100,7 @@ struct Inner {
 }
 
 impl Inner {
+    #[inline]
     fn is_gone(&self) -> bool {
         matches!(&self.backing, Backing::Caller(region) if region.is_gone())
     }
@@ -211,6 +212,7 @@ impl MemoryRegion {
 
     /// Whether the program has unmapped its memory, or a part of it. It is of no use any more then, and can only be let
     /// go of.
+    #[inline]
     pub fn is_gone(&self) -> bool {
         self.0.is_gone()
     }

@@ -6,13 +6,12 @@
 //! who have to have it, on the control path, spin, yield, and then look again at short intervals, for which it is held
 //! long enough only when its holder was preempted. While they wait, tries fail, so that they are not starved.
 
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam::utils::Backoff;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Backoff, UnsafeCell, sleep};
 
 /// How long those who wait sleep between two looks, once spinning and yielding were in vain.
 const LOOK: Duration = Duration::from_micros(20);
@@ -124,7 +123,7 @@ impl<T> Turn<T> {
                 break None;
             }
             if backoff.is_completed() {
-                std::thread::sleep(LOOK);
+                sleep(LOOK);
             } else {
                 backoff.snooze();
             }
