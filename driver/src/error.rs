@@ -34,6 +34,14 @@ pub enum Error {
         /// The driver that has it, if one has.
         driver: Option<String>,
     },
+    /// The system does not tell when memory is unmapped.
+    #[error(
+        "memory cannot be watched for being unmapped (userfaultfd: {source}): it takes Linux 5.7 or later with CONFIG_USERFAULTFD, no sandbox that forbids the call, and memory that no other userfaultfd watches"
+    )]
+    Unwatchable {
+        /// The system's answer.
+        source: io::Error,
+    },
     /// /dev/vfio/vfio is missing.
     #[error(
         "no VFIO here ({path}: {source}): load the modules (`modprobe -a vfio_iommu_type1 vfio-pci`) and see that {path} exists"

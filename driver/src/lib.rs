@@ -11,5 +11,6 @@ mod error;
 pub mod mmio;
 pub mod nic;
 pub mod pci;
+mod sync;
 
 pub use error::{DeviceFault, Error, Result};

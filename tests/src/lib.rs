@@ -5,6 +5,8 @@ pub mod conformance;
 mod crowd;
 pub mod lies;
 mod memory_nic;
+mod pages;
+mod pinned;
 mod raw_pair;
 pub mod sealed;
 mod served_models;
@@ -12,6 +14,8 @@ mod vi_pair;
 
 pub use crowd::Crowd;
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
+pub use pages::Pages;
+pub use pinned::PinnedDomain;
 pub use raw_pair::RawPair;
 pub use sealed::{Sealed, without_system_calls};
 pub use served_models::ServedModels;

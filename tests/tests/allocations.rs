@@ -3,7 +3,8 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use uvia_tests::{PingPong, ViPair, memory_pair};
+use uvia::{CacheLimits, CacheState, MemoryAttributes, RegistrationCache};
+use uvia_tests::{Pages, PingPong, ViPair, memory_pair};
 
 /// Counts this thread's allocations.
 struct Counting;
@@ -41,4 +42,23 @@ fn a_message_allocates_nothing() {
         (0..10_000).for_each(|_| ping.round());
         assert_eq!(COUNT.with(Cell::get) - before, 0, "messages of {size} bytes");
     }
+}
+
+#[test]
+fn a_lease_of_memory_that_is_registered_allocates_nothing() {
+    let pair = ViPair::over_memory(memory_pair());
+    let attributes = MemoryAttributes::remote(pair.a.tag);
+    let cache = RegistrationCache::new(&pair.a.nic, attributes, CacheLimits::default()).unwrap();
+    if let CacheState::Off(why) = cache.state() {
+        return eprintln!("skipped: {why}");
+    }
+    let pages = Pages::private(1 << 16);
+    // SAFETY: the pages stay mapped, and nothing touches them.
+    let lease = || unsafe { cache.lease(pages.at.add(100), 1 << 15) }.unwrap();
+    drop(lease());
+    let before = COUNT.with(Cell::get);
+    (0..1000).for_each(|_| drop(lease()));
+    assert_eq!(COUNT.with(Cell::get) - before, 0);
+    assert_eq!(cache.statistics().hits, 1000);
+    pages.unmap();
 }

@@ -24,7 +24,7 @@ local KINDS = {
 local LEVELS = { [0] = "Unreliable", [1] = "Reliable Delivery", [2] = "Reliable Reception" }
 local REASONS = {
     [0] = "Disconnected", [1] = "ReceiveQueueEmpty", [2] = "Length", [3] = "RdmaProtection", [4] = "Protocol",
-    [5] = "Silent",
+    [5] = "Silent", [6] = "MemoryGone",
 }
 local LAST, IMMEDIATE, WRITE, SACK, CRC, DRY, NOW, READ, ANSWER, NOT_READY = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512
 local FLAGS = {

@@ -1,8 +1,7 @@
 //! How many descriptors each work queue has out: what bounds posts, and keeps completion queues from overrun.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use crate::WorkQueue;
+use crate::sync::atomic::{AtomicU32, Ordering};
 
 /// Descriptors of one interface that were posted and not yet reaped, by work queue.
 ///

@@ -150,6 +150,12 @@ pub enum ConnectionLoss {
     /// An RDMA transfer named memory that it may not touch.
     #[error("an RDMA transfer was refused: wrong handle, tag, rights or bounds")]
     RdmaProtection,
+    /// A transfer needed memory that this end's program had unmapped while it was registered.
+    #[error("a transfer needed registered memory that the program here had unmapped")]
+    MemoryGone,
+    /// As [`Self::MemoryGone`], at the other end.
+    #[error("a transfer needed registered memory that the peer's program had unmapped")]
+    PeerMemoryGone,
     /// The peer broke the protocol.
     #[error("the peer broke the protocol")]
     Protocol,

@@ -15,7 +15,9 @@ pub(crate) struct Handle(Arc<Shared>);
 impl Handle {
     /// The first one of a NIC, which counts one already.
     pub(crate) fn first(shared: Shared) -> Self {
-        Self(Arc::new(shared))
+        let shared = Arc::new(shared);
+        shared.standstill.enter(&shared);
+        Self(shared)
     }
 
     /// One more of a NIC, unless the last was let go of and it closes.

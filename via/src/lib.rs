@@ -7,6 +7,7 @@
 mod async_error;
 mod attributes;
 mod background;
+mod cache;
 mod callbacks;
 mod clock;
 mod connection;
@@ -32,6 +33,8 @@ mod seldom;
 mod sinks;
 mod sleep;
 mod sleeper;
+mod standstill;
+mod sync;
 mod tags;
 mod turn;
 mod vi;
@@ -39,6 +42,7 @@ mod wire;
 
 pub use async_error::{AsyncError, ErrorCode, ErrorResource};
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
+pub use cache::{CacheLimits, CacheState, CacheStatistics, Lease, RegistrationCache};
 pub use clock::Clock;
 pub use connection::{Listener, Peer, Request};
 pub use cq::{CompletionQueue, Completions};

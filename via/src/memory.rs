@@ -1,9 +1,10 @@
 //! Registered memory: what descriptors name, and what a peer may be given the right to touch.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use uvia_driver::dma::watch::Keeper;
 use uvia_driver::dma::{DeviceAccess, DmaDomain, DmaMemory, DmaRegion, DmaSegment, DmaSlot, Rights, copy};
 use uvia_driver::nic::RxFrame;
 
@@ -86,6 +87,9 @@ struct Inner {
     /// Where it lies, here at hand: every message asks.
     start: Start,
     len: usize,
+    /// Bytes that may be accessed: all; none once the program has unmapped them. Stored under the NIC's lock, under which
+    /// frames are put together and taken apart: these see it, so that relaxed accesses are enough.
+    reach: AtomicUsize,
     backing: Backing,
     handle: MemoryHandle,
     /// The tag's word. It and `rights` are stored under the NIC's lock, under which remote accesses are checked: these
@@ -93,6 +97,13 @@ struct Inner {
     tag: AtomicU64,
     rights: AtomicU8,
     ledger: Arc<Ledger>,
+}
+
+impl Inner {
+    #[inline]
+    fn is_gone(&self) -> bool {
+        matches!(&self.backing, Backing::Caller(region) if region.is_gone())
+    }
 }
 
 /// In [`Inner::rights`].
@@ -190,6 +201,35 @@ impl MemoryRegion {
         Arc::try_unwrap(self.0).map_err(Self)
     }
 
+    /// Whether it is watched for being unmapped: always, where it is the NIC's own memory, which a program cannot unmap;
+    /// with a program's memory ([`Nic::register`](crate::Nic::register)) where the system permits.
+    pub fn is_watched(&self) -> bool {
+        match &self.0.backing {
+            Backing::Owned(_) => true,
+            Backing::Caller(region) => region.is_watched(),
+        }
+    }
+
+    /// Whether the program has unmapped its memory, or a part of it. It is of no use any more then, and can only be let
+    /// go of.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.0.is_gone()
+    }
+
+    /// Has it watched.
+    pub(crate) fn watch(&self, keeper: Arc<dyn Keeper>) -> uvia_driver::Result<()> {
+        match &self.0.backing {
+            Backing::Owned(_) => Ok(()),
+            Backing::Caller(region) => region.watch(keeper),
+        }
+    }
+
+    /// Whether what could be accessed cannot any more, by what the NIC knows; under its lock.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.0.reach.load(Ordering::Relaxed) == 0
+    }
+
     /// Clones of it, and segments of descriptors that are posted or kept, all together.
     pub fn users(&self) -> usize {
         Arc::strong_count(&self.0)
@@ -207,7 +247,7 @@ impl MemoryRegion {
     /// A part of it, for a descriptor.
     ///
     /// # Errors
-    /// [`Error::Parameter`] when the range lies beyond the region.
+    /// [`Error::Parameter`] when the range lies beyond the region, [`Error::Protection`] when its memory is gone.
     pub fn segment(&self, range: Range<usize>) -> Result<Segment> {
         let len = self.check(&range)?;
         Ok(Segment::new(self.clone(), range.start, len))
@@ -230,7 +270,7 @@ impl MemoryRegion {
     /// Copies bytes out, from `offset` on.
     ///
     /// # Errors
-    /// [`Error::Parameter`] when the range lies beyond the region.
+    /// [`Error::Parameter`] when the range lies beyond the region, [`Error::Protection`] when its memory is gone.
     pub fn read(&self, offset: usize, into: &mut [u8]) -> Result<()> {
         self.check(&(offset..offset.saturating_add(into.len())))?;
         // SAFETY: the range was checked, registered memory stays mapped while `self` lives (it is ours, or its
@@ -242,7 +282,7 @@ impl MemoryRegion {
     /// Copies bytes in, from `offset` on.
     ///
     /// # Errors
-    /// [`Error::Parameter`] when the range lies beyond the region.
+    /// [`Error::Parameter`] when the range lies beyond the region, [`Error::Protection`] when its memory is gone.
     pub fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
         self.check(&(offset..offset.saturating_add(from.len())))?;
         // SAFETY: as for `read`.
@@ -253,14 +293,14 @@ impl MemoryRegion {
     /// Whether an RDMA transfer of `len` bytes at a peer's `address` may touch this, and at which offset.
     pub(crate) fn remote_offset(&self, address: u64, len: usize) -> Option<usize> {
         let offset = usize::try_from(address.checked_sub(self.as_ptr() as u64)?).ok()?;
-        (offset <= self.len() && self.len() - offset >= len).then_some(offset)
+        (offset <= self.reach() && self.reach() - offset >= len).then_some(offset)
     }
 
     /// Puts `len` bytes of a frame at `offset`; false, and nothing written, when either range is out of bounds.
     #[inline(always)]
     #[must_use]
     pub(crate) fn place(&self, offset: usize, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
-        if offset > self.len() || self.len() - offset < len {
+        if offset > self.reach() || self.reach() - offset < len {
             return false;
         }
         // SAFETY: the target was checked to lie within the region, which lives as long as `self`; frames lie
@@ -281,7 +321,7 @@ impl MemoryRegion {
         at: usize,
         len: usize,
     ) -> bool {
-        if offset > self.len() || self.len() - offset < len {
+        if offset > self.reach() || self.reach() - offset < len {
             return false;
         }
         // SAFETY: the range was checked, and the region lives as long as `self`; registered memory and memory of
@@ -290,17 +330,33 @@ impl MemoryRegion {
         true
     }
 
-    /// The part for the adapter to fetch. The segment's bounds were checked when it was made.
+    /// The part for the adapter to fetch; none when the range lies beyond what can be reached.
     #[inline]
-    pub(crate) fn dma(&self, range: Range<usize>) -> uvia_driver::Result<DmaSegment> {
-        match &self.0.backing {
-            Backing::Owned(memory) => memory.segment(range),
-            Backing::Caller(region) => region.segment(range),
+    pub(crate) fn dma(&self, range: Range<usize>) -> Option<DmaSegment> {
+        if range.end > self.reach() || range.start > range.end {
+            return None;
         }
+        let iova = match &self.0.backing {
+            Backing::Owned(memory) => memory.iova(),
+            Backing::Caller(region) => region.iova(),
+        };
+        // SAFETY: the bytes were just seen to lie within the region, which is mapped for devices to read.
+        Some(unsafe { DmaSegment::unchecked(iova + range.start as u64, range.len() as u32) })
+    }
+
+    #[inline(always)]
+    fn reach(&self) -> usize {
+        self.0.reach.load(Ordering::Relaxed)
+    }
+
+    /// What is said of memory that the program has unmapped.
+    pub(crate) fn gone(&self) -> Error {
+        Error::Protection { handle: self.handle(), why: "the program has unmapped it" }
     }
 
     fn check(&self, range: &Range<usize>) -> Result<u32> {
         match u32::try_from(range.end.wrapping_sub(range.start)) {
+            _ if self.is_gone() => Err(self.gone()),
             Ok(len) if range.start <= range.end && range.end <= self.len() => Ok(len),
             _ => Err(Error::Parameter(format!(
                 "bytes {range:?} do not lie within the region's {} bytes",
@@ -322,6 +378,8 @@ pub(crate) struct RegionTable {
     free: Vec<u32>,
     ledger: Arc<Ledger>,
     limits: RegionLimits,
+    /// Regions that the program has unmapped, and that somebody may still try to use.
+    lost: Vec<MemoryHandle>,
 }
 
 /// How much may be registered with a NIC.
@@ -368,7 +426,13 @@ pub(crate) const MAX_REGIONS: usize = (1 << SLOT_BITS) - 2;
 
 impl RegionTable {
     pub(crate) fn new() -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), ledger: Arc::default(), limits: RegionLimits::MOST }
+        Self {
+            slots: Vec::new(),
+            free: Vec::new(),
+            ledger: Arc::default(),
+            limits: RegionLimits::MOST,
+            lost: Vec::new(),
+        }
     }
 
     /// Sets how much may be registered.
@@ -455,6 +519,7 @@ impl RegionTable {
         let inner = Arc::new(Inner {
             start: Start(start),
             len,
+            reach: AtomicUsize::new(len),
             backing,
             handle,
             tag: AtomicU64::new(attributes.tag.word()),
@@ -463,6 +528,30 @@ impl RegionTable {
         });
         entry.region = Arc::downgrade(&inner);
         Ok(MemoryRegion(inner))
+    }
+
+    /// Takes note of regions that the program has unmapped: nothing reaches them from now on. Answers whether there is
+    /// any, which a descriptor may name.
+    pub(crate) fn lose(&mut self) -> bool {
+        let mut found = false;
+        for inner in self.slots.iter().filter_map(|slot| slot.region.upgrade()) {
+            if inner.is_gone() && inner.reach.swap(0, Ordering::Relaxed) != 0 {
+                let tag = ProtectionTag::from_word(inner.tag.load(Ordering::Relaxed));
+                // No interface has this one: what is posted from now on is refused.
+                inner.tag.store(ProtectionTag::new(tag.nic(), 0).word(), Ordering::Relaxed);
+                self.lost.push(inner.handle);
+                found = true;
+            }
+        }
+        found
+    }
+
+    /// Whether a region that was lost may still be named by a descriptor.
+    pub(crate) fn has_lost(&mut self) -> bool {
+        let mut lost = std::mem::take(&mut self.lost);
+        lost.retain(|handle| self.get(*handle).is_some());
+        self.lost = lost;
+        !self.lost.is_empty()
     }
 
     /// The region of that handle, if it is registered.

@@ -22,6 +22,7 @@ use crate::provider::{AnyProvider, Provider};
 use crate::seldom::Seldom;
 use crate::sinks::Sinks;
 use crate::sleep;
+use crate::standstill::Standstill;
 use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
 use crate::{
@@ -163,6 +164,8 @@ pub(crate) struct Shared {
     /// What it was opened with, as far as a second opening has to agree.
     agreed: Agreed,
     pub(crate) sleepers: sleep::Sleepers,
+    /// What watched memory knows it by.
+    pub(crate) standstill: Arc<Standstill>,
     /// Who drives it when the program does not.
     pub(crate) background: Mutex<Option<Background>>,
     callbacks: Arc<Callbacks>,
@@ -415,23 +418,34 @@ impl Nic {
 
     /// Registers memory of the caller's, at any address.
     ///
+    /// Should the program unmap it nevertheless, by munmap, mremap or otherwise, this is noticed before that call
+    /// returns, where the system permits ([`MemoryRegion::is_watched`]): the region is then
+    /// [gone](MemoryRegion::is_gone), what uses it fails with a protection error, and whatever is mapped there later
+    /// stays untouched. A forked child's copy is nothing to the NIC.
+    ///
     /// # Errors
     /// As [`Nic::allocate`].
     ///
     /// # Safety
-    /// Until the last clone of the region and the last descriptor with it are gone, the memory stays mapped,
-    /// and is reached by volatile or atomic access only while a descriptor with it is posted or a peer may
-    /// write it.
+    /// Until the last clone of the region and the last descriptor with it are gone, the memory is reached by volatile
+    /// or atomic access only while a descriptor with it is posted or a peer may write it. It stays mapped as long;
+    /// where it is watched, it stays so while a transfer is under way.
     pub unsafe fn register(
         &self,
         address: *mut u8,
         len: usize,
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion> {
-        let mut core = self.0.core();
-        core.tags.check(attributes.tag)?;
-        // SAFETY: the caller's promise is the same.
-        unsafe { core.provider.register(address, len, attributes) }
+        let region = {
+            let mut core = self.0.core();
+            core.tags.check(attributes.tag)?;
+            // SAFETY: the caller's promise is the same.
+            unsafe { core.provider.register(address, len, attributes)? }
+        };
+        if let Err(e) = region.watch(self.0.standstill.clone()) {
+            tracing::debug!("{len} bytes at {address:p}: {e}");
+        }
+        Ok(region)
     }
 
     /// Creates a completion queue.
@@ -559,6 +573,7 @@ impl Shared {
             hosts,
             agreed: Agreed { hosts: options.hosts, adapter: options.adapter, integrity: options.integrity },
             sleepers: sleep::Sleepers::default(),
+            standstill: Arc::default(),
             background: Mutex::new(None),
             callbacks,
             failed: AtomicBool::new(false),
@@ -638,6 +653,7 @@ impl Shared {
         // It holds what this is made of, and drives it: it goes first.
         let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(background);
+        self.standstill.leave();
         self.callbacks.end();
         let mut core = self.core();
         let core = &mut *core;
@@ -697,6 +713,18 @@ impl Shared {
         }
     }
 
+    /// The turn, for who keeps the engine from following addresses; none after so long.
+    #[cold]
+    pub(crate) fn turn(&self, patience: Duration) -> Option<Guard<'_, Core>> {
+        self.core.wait_up_to(patience)
+    }
+
+    /// Lets who drives it next look for what came up.
+    #[cold]
+    pub(crate) fn leave_word(&self) {
+        self.core.leave_word();
+    }
+
     #[cold]
     #[inline(never)]
     fn try_core_again(&self) -> Option<Guard<'_, Core>> {
@@ -750,6 +778,10 @@ impl Shared {
     /// Gives the provider what was posted while somebody else held it, in order.
     #[cold]
     pub(crate) fn drain_posts(&self, core: &mut Core) {
+        // First: what was posted may name it.
+        if self.standstill.take_lost() {
+            core.provider.lose_regions();
+        }
         while let Some((vi, queue, descriptor)) = self.posts.pop() {
             self.post_with(core, vi, queue, descriptor);
         }

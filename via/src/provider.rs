@@ -55,6 +55,8 @@ pub(crate) trait Provider: Send {
         attributes: MemoryAttributes,
     ) -> Result<MemoryRegion>;
 
+    /// Takes note of regions that the program has unmapped.
+    fn lose_regions(&mut self);
     /// The region of that handle, if it is registered.
     fn region(&mut self, handle: MemoryHandle) -> Option<MemoryRegion>;
     /// Whether a region or an interface is of that tag.

@@ -18,6 +18,11 @@ impl Nic {
         Ok(())
     }
 
+    /// Refuses a tag that is not one of this NIC's.
+    pub(crate) fn check_tag(&self, tag: ProtectionTag) -> Result<()> {
+        self.shared().core().tags.check(tag)
+    }
+
     /// The region that is registered with this NIC by that handle.
     ///
     /// # Errors
@@ -34,12 +39,16 @@ impl Nic {
     /// are done as they are.
     ///
     /// # Errors
-    /// [`Error::Parameter`] for a region or a tag of another NIC, or a tag that is no more.
+    /// [`Error::Parameter`] for a region or a tag of another NIC, or a tag that is no more; [`Error::Protection`] for
+    /// memory that the program has unmapped.
     pub fn set_memory_attributes(&self, region: &MemoryRegion, attributes: MemoryAttributes) -> Result<()> {
         let core = self.shared().core();
         core.tags.check(attributes.tag)?;
         if region.tag().nic() != attributes.tag.nic() {
             return Err(Error::Parameter("the region is registered with another NIC".to_owned()));
+        }
+        if region.is_gone() {
+            return Err(region.gone());
         }
         region.set_attributes(attributes);
         Ok(())

@@ -6,13 +6,12 @@
 //! who have to have it, on the control path, spin, yield, and then look again at short intervals, for which it is held
 //! long enough only when its holder was preempted. While they wait, tries fail, so that they are not starved.
 
-use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crossbeam::utils::Backoff;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Backoff, UnsafeCell, sleep};
 
 /// How long those who wait sleep between two looks, once spinning and yielding were in vain.
 const LOOK: Duration = Duration::from_micros(20);
@@ -97,16 +96,34 @@ impl<T> Turn<T> {
         }
     }
 
+    /// As [`Turn::wait`], for so long at most.
+    #[cold]
+    pub(crate) fn wait_up_to(&self, patience: Duration) -> Option<Guard<'_, T>> {
+        self.wait_until(Some(Instant::now() + patience))
+    }
+
     #[cold]
     fn wait_long(&self) -> Guard<'_, T> {
+        loop {
+            // Without an end there is no other way out.
+            if let Some(guard) = self.wait_until(None) {
+                break guard;
+            }
+        }
+    }
+
+    fn wait_until(&self, end: Option<Instant>) -> Option<Guard<'_, T>> {
         self.attention.fetch_add(1, Ordering::Relaxed);
         let backoff = Backoff::new();
         let guard = loop {
             if let Some(guard) = self.take() {
-                break guard;
+                break Some(guard);
+            }
+            if end.is_some_and(|end| Instant::now() >= end) {
+                break None;
             }
             if backoff.is_completed() {
-                std::thread::sleep(LOOK);
+                sleep(LOOK);
             } else {
                 backoff.snooze();
             }
@@ -154,6 +171,16 @@ mod tests {
         *guard += 1;
         drop(guard);
         assert_eq!(*turn.wait(), 2);
+    }
+
+    #[test]
+    fn who_waits_for_some_time_goes_on_without_it() {
+        let turn = Turn::new(());
+        let held = turn.try_take().unwrap();
+        assert!(turn.wait_up_to(Duration::from_millis(1)).is_none());
+        drop(held);
+        assert!(turn.wait_up_to(Duration::from_secs(10)).is_some());
+        assert!(turn.try_take().is_some(), "nobody is taken for one who waits");
     }
 
     #[test]

@@ -258,6 +258,9 @@ impl Vi {
             return Err(Error::Resource { what: "segments of a descriptor", limit: most });
         }
         if let Some(foreign) = segments.iter().find(|segment| !self.may_use(segment)) {
+            if foreign.region().is_gone() {
+                return Err(foreign.region().gone());
+            }
             return Err(Error::Protection {
                 handle: foreign.region().handle(),
                 why: "it is registered under another tag or with another NIC than the interface",

@@ -2,7 +2,9 @@
 
 use std::ops::{Range, RangeInclusive};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
+use super::watch::Fate;
 use crate::Result;
 
 bitflags::bitflags! {
@@ -103,6 +105,18 @@ pub trait DmaDomain: Send + Sync {
     fn device_access(&self, iova: u64) -> DeviceAccess {
         let _ = iova;
         DeviceAccess::Direct
+    }
+
+    /// Whether devices keep to the pages that the memory had when it was mapped: then it is lost to them when the program
+    /// empties it (MADV_DONTNEED), though its addresses stay.
+    fn keeps_pages(&self) -> bool {
+        true
+    }
+
+    /// The memory that is mapped at `iova` may go away under the mapping. Who follows its addresses for devices, in this
+    /// process, asks this first.
+    fn bind(&self, iova: u64, fate: &Arc<Fate>) {
+        let _ = (iova, fate);
     }
 
     /// Takes a whole mapping away, by what [`Self::map`] returned and its length. The caller has made sure

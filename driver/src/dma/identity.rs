@@ -24,6 +24,10 @@ impl DmaDomain for IdentityDomain {
         Ok(address as u64)
     }
 
+    fn keeps_pages(&self) -> bool {
+        false
+    }
+
     fn unmap(&self, _iova: u64, _len: usize) -> Result<()> {
         self.mapped.fetch_sub(1, Ordering::Relaxed);
         Ok(())

@@ -7,6 +7,7 @@ mod iova;
 mod memory;
 mod region;
 mod slots;
+pub mod watch;
 
 pub use domain::{DeviceAccess, DmaDomain, DomainLimits, Rights};
 pub use identity::IdentityDomain;

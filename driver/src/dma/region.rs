@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use super::watch::{self, Keeper, Watched};
 use super::{DeviceAccess, DmaDomain, Rights};
 use crate::{Error, Result};
 
@@ -59,6 +60,7 @@ pub struct DmaRegion {
     mapped: usize,
     mapped_iova: u64,
     iova: u64,
+    watched: OnceLock<Watched>,
 }
 
 // SAFETY: the pointer is only handed out, never followed here; the mapping belongs to the process.
@@ -96,7 +98,16 @@ impl DmaRegion {
         // SAFETY: as above.
         let mapped_iova = unsafe { domain.map_around(start as *mut u8, end - start, rights, inner)? };
         let iova = mapped_iova + (address as usize - start) as u64;
-        Ok(Self { domain, address, len, rights, mapped: end - start, mapped_iova, iova })
+        Ok(Self {
+            domain,
+            address,
+            len,
+            rights,
+            mapped: end - start,
+            mapped_iova,
+            iova,
+            watched: OnceLock::new(),
+        })
     }
 
     /// Registers whole pages that lie in a file.
@@ -112,7 +123,42 @@ impl DmaRegion {
     ) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
         let iova = unsafe { domain.map_file(address, len, rights, fd, 0)? };
-        Ok(Self { domain, address, len, rights, mapped: len, mapped_iova: iova, iova })
+        Ok(Self {
+            domain,
+            address,
+            len,
+            rights,
+            mapped: len,
+            mapped_iova: iova,
+            iova,
+            watched: OnceLock::new(),
+        })
+    }
+
+    /// Has it watched from now on: should the program unmap it meanwhile, [`Self::is_gone`] says so from before that
+    /// call of the program's returns on. Once; later calls do nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unwatchable`] where it cannot be: then an unmapping is like the use of memory after it was freed.
+    pub fn watch(&self, keeper: Arc<dyn Keeper>) -> Result<()> {
+        if self.watched.get().is_none() {
+            let watched =
+                watch::watch(self.address as usize, self.len, keeper, &*self.domain, self.mapped_iova)?;
+            // Of two that come at once the later one goes again.
+            let _ = self.watched.set(watched);
+        }
+        Ok(())
+    }
+
+    /// Whether it is watched.
+    pub fn is_watched(&self) -> bool {
+        self.watched.get().is_some()
+    }
+
+    /// Whether the program has unmapped it, or a part of it, as far as is known.
+    #[inline]
+    pub fn is_gone(&self) -> bool {
+        self.watched.get().is_some_and(Watched::is_gone)
     }
 
     /// How devices get at it.
@@ -159,6 +205,9 @@ impl DmaRegion {
 
 impl Drop for DmaRegion {
     fn drop(&mut self) {
+        // First: the domain may move the pages back to where they came from, which is not the program's doing.
+        let gone = self.watched.take();
+        drop(gone);
         if let Err(e) = self.domain.unmap(self.mapped_iova, self.mapped) {
             tracing::error!(iova = self.mapped_iova, len = self.mapped, "DMA memory stays mapped: {e}");
         }

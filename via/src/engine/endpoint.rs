@@ -63,6 +63,10 @@ pub(super) struct Endpoint {
     /// [`Endpoint::is_calm`], as far as it is known: it may be false where that is true, never the other way round.
     /// So whatever stirs clears it, and the ways that are taken without it set it again.
     pub(super) calm: bool,
+    /// What is posted may name memory that the program has unmapped: only the ways that look are taken.
+    pub(super) wary: bool,
+    /// Such memory was to be sent: the connection is to be broken.
+    pub(super) mislaid: bool,
     /// It is in the list of those who wait for the adapter.
     pub(super) queued: bool,
     /// Names it as the owner of a frame's payload; the work's number is added.
@@ -100,8 +104,10 @@ pub(super) struct Endpoint {
 }
 
 impl Endpoint {
-    pub(super) fn new(id: ViId, attributes: &ViAttributes, core: &Core) -> Self {
+    pub(super) fn new(id: ViId, attributes: &ViAttributes, core: &mut Core) -> Self {
         Self {
+            wary: core.regions.has_lost(),
+            mislaid: false,
             id,
             state: ViState::Idle,
             calm: false,
@@ -132,11 +138,12 @@ impl Endpoint {
     }
 
     /// Whether it is connected, reliably, and nothing is out of the ordinary: no handshake under way, no frame lost or
-    /// early, no message begun, nothing posted that waits, no RDMA read to be answered, no end-to-end check. What is posted or arrives may then
-    /// take the short way.
+    /// early, no message begun, nothing posted that waits, no RDMA read to be answered, no end-to-end check, and no memory
+    /// gone. What is posted or arrives may then take the short way.
     pub(super) fn is_calm(&self) -> bool {
         self.state == ViState::Connected
             && !self.is_unreliable()
+            && !self.wary
             && self.handshake.is_none()
             && !self.integrity
             && self.sender.has_no_gap()
@@ -337,6 +344,7 @@ impl Endpoint {
             }
         }
         self.calm = false;
+        self.mislaid = false;
         self.identity = 0;
         self.peer_identity = 0;
         self.handshake = None;
@@ -358,7 +366,11 @@ impl Endpoint {
     ) {
         let first = match loss {
             ConnectionLoss::RdmaProtection if tell.is_none() => Status::RDMA_PROTECTION_ERROR,
-            ConnectionLoss::Length | ConnectionLoss::PeerReceiveQueueEmpty if tell.is_none() => {
+            ConnectionLoss::Length
+            | ConnectionLoss::PeerReceiveQueueEmpty
+            | ConnectionLoss::PeerMemoryGone
+                if tell.is_none() =>
+            {
                 Status::REMOTE_DESCRIPTOR_ERROR
             }
             ConnectionLoss::PeerSilent | ConnectionLoss::PeerReset | ConnectionLoss::Adapter => {

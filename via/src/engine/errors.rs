@@ -13,8 +13,8 @@ impl Endpoint {
             Refusal::Empty => ErrorCode::ReceiveQueueEmpty,
             Refusal::RdmaWrite => ErrorCode::RdmaWriteProtection,
             Refusal::RdmaRead => ErrorCode::RdmaReadProtection,
-            // The receive tells of the first; the other is a lost connection like any.
-            Refusal::Length | Refusal::Protocol => return,
+            // Descriptors tell of the first two; the other is a lost connection like any.
+            Refusal::Length | Refusal::Memory | Refusal::Protocol => return,
         };
         out.error(self.id, code);
     }

@@ -242,6 +242,7 @@ impl Engine {
                     CloseReason::RdmaProtection => ConnectionLoss::RdmaProtection,
                     CloseReason::Protocol => ConnectionLoss::Protocol,
                     CloseReason::Silent => ConnectionLoss::PeerSilent,
+                    CloseReason::MemoryGone => ConnectionLoss::PeerMemoryGone,
                 };
                 endpoint.break_off(core, now, loss, None, out);
             }

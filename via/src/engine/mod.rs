@@ -14,6 +14,7 @@ mod directory;
 mod endpoint;
 mod errors;
 mod farewell;
+mod gone;
 mod handshake;
 mod held;
 mod identity;
@@ -163,7 +164,7 @@ impl Engine {
         };
         let entry = &mut self.vis[slot];
         let id = ViId::new(slot as u32, entry.generation);
-        entry.endpoint = Some(Box::new(Endpoint::new(id, attributes, &self.core)));
+        entry.endpoint = Some(Box::new(Endpoint::new(id, attributes, &mut self.core)));
         Ok(id)
     }
 
@@ -356,6 +357,7 @@ impl Engine {
         }
         endpoint.calm = false;
         let core = &mut self.core;
+        endpoint.wary = endpoint.wary && core.regions.has_lost();
         let extensions = match data::extension_bytes(fixed.flags) {
             0 => Extensions::default(),
             _ => match Extensions::read(fixed.flags, frame) {
@@ -482,6 +484,10 @@ impl Endpoint {
             }
             Refusal::RdmaWrite | Refusal::RdmaRead => {
                 (ConnectionLoss::RdmaProtection, CloseReason::RdmaProtection)
+            }
+            Refusal::Memory => {
+                self.complete_unreachable(out);
+                (ConnectionLoss::MemoryGone, CloseReason::MemoryGone)
             }
             Refusal::Protocol => (ConnectionLoss::Protocol, CloseReason::Protocol),
         };

@@ -85,6 +85,8 @@ pub enum Sent {
     Copied,
     /// The adapter fetches the payload later; [`transmitted`](super::Engine::transmitted) follows exactly once.
     Referenced,
+    /// Its payload cannot be had: the program has unmapped the memory.
+    Gone,
 }
 
 /// What the other end of a connection was created with.

@@ -163,7 +163,11 @@ impl Endpoint {
         if let Source::Frame(frame, from) = source
             && !scatter(&work.descriptor, piece.offset, frame, *from, piece.len as usize)
         {
-            return Err(Refusal::Protocol);
+            if end > work.total {
+                return Err(Refusal::Protocol);
+            }
+            self.fail_read(number);
+            return Err(Refusal::Memory);
         }
         if !last {
             reads.offset = end;

@@ -52,6 +52,8 @@ pub(super) enum Refusal {
     RdmaWrite,
     /// It may not read there.
     RdmaRead,
+    /// The memory that it is for is gone: the program has unmapped it.
+    Memory,
     /// It makes no sense.
     Protocol,
 }
@@ -447,7 +449,8 @@ impl Endpoint {
         if let Source::Frame(frame, from) = source
             && !scatter(descriptor, piece.offset, frame, from, piece.len as usize)
         {
-            return Err(Refusal::Protocol);
+            // Lengths were checked.
+            return Err(Refusal::Memory);
         }
         if piece.flags & data::LAST != 0 {
             self.complete_receive(end, piece, Status::DONE, out);

@@ -488,7 +488,8 @@ impl Endpoint {
                     work.references = 1;
                 }
             }
-            Sent::Full => self.unsend(core, now),
+            // What is gone is found out when it is offered again.
+            Sent::Full | Sent::Gone => self.unsend(core, now),
         }
     }
 
@@ -527,6 +528,7 @@ impl Endpoint {
             total += segment.len();
         }
         self.sends.push(SendWork { descriptor, total, references: 0, end: 0, stage: Stage::Waiting });
+        self.wary = self.wary && core.regions.has_lost();
         if core.busy {
             self.enqueue(core);
         } else {
@@ -550,6 +552,9 @@ impl Endpoint {
                 break;
             };
             if !sent {
+                if self.mislaid {
+                    return self.lose_memory(core, now, out);
+                }
                 core.found_full(now);
                 self.enqueue(core);
                 break;
@@ -776,6 +781,10 @@ impl Endpoint {
             Sent::Full => return None,
             Sent::Copied => {}
             Sent::Referenced => work.references += 1,
+            Sent::Gone => {
+                self.mislay(flight.work, flight.answer, out);
+                return None;
+            }
         }
         self.receiver.acknowledged(flags & data::SACK != 0);
         Some(next)

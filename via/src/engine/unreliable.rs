@@ -55,8 +55,10 @@ impl Endpoint {
         if let Err(refusal) = self.take(core, piece, Source::Frame(frame, from), out) {
             self.receiver.give_message_up();
             self.report(refusal, out);
-            if refusal == Refusal::Length {
-                self.complete_too_short(out);
+            match refusal {
+                Refusal::Length => self.complete_too_short(out),
+                Refusal::Memory => self.complete_unreachable(out),
+                _ => {}
             }
         }
     }

@@ -28,9 +28,9 @@ impl Loopback {
             let at = frame.len();
             frame.resize(at + part.len, 0);
             if part.region.read(part.offset, &mut frame[at..]).is_err() {
-                // The engine has checked what it sends; should it be wrong, the frame is not sent.
+                // The engine has checked what it sends: only memory that the program has unmapped cannot be read.
                 self.spare.push(frame);
-                return Sent::Full;
+                return Sent::Gone;
             }
         }
         self.frames.push_back(frame);

@@ -599,6 +599,10 @@ impl Provider for Ethernet {
         unsafe { self.engine.regions().register(self.domain.clone(), address, len, attributes) }
     }
 
+    fn lose_regions(&mut self) {
+        self.engine.lose_regions();
+    }
+
     fn region(&mut self, handle: MemoryHandle) -> Option<MemoryRegion> {
         self.engine.regions().get(handle)
     }

@@ -143,16 +143,21 @@ impl Transmitter {
                 whole &= part.region.copy_to(part.offset, &slot, at, part.len);
                 at += part.len;
             }
-            let frame = TxFrame { segments: &[slot.segment(at)], token: number.into() };
-            if whole { adapter.transmit(&frame) } else { Ok(false) }
+            if !whole {
+                return self.unreachable(number);
+            }
+            adapter.transmit(&TxFrame { segments: &[slot.segment(at)], token: number.into() })
         } else {
             let mut segments = [DmaSegment::default(); SEGMENTS];
             segments[0] = slot.segment(header.len());
-            let filled = fill(&mut segments[1..], payload);
-            filled.and_then(|count| {
-                let token = u64::from(number) | REFERS;
-                adapter.transmit(&TxFrame { segments: &segments[..=count], token })
-            })
+            match fill(&mut segments[1..], payload) {
+                Ok(Some(count)) => {
+                    let token = u64::from(number) | REFERS;
+                    adapter.transmit(&TxFrame { segments: &segments[..=count], token })
+                }
+                Ok(None) => return self.unreachable(number),
+                Err(e) => Err(e),
+            }
         };
         match accepted {
             Ok(true) if copied => Ok(Sent::Copied),
@@ -164,6 +169,13 @@ impl Transmitter {
             }
             otherwise => self.refused(number, otherwise),
         }
+    }
+
+    /// A frame cannot be made, since its memory is gone: its slot is free again.
+    #[cold]
+    fn unreachable(&mut self, number: u16) -> Result<Sent> {
+        self.free.push(number);
+        Ok(Sent::Gone)
     }
 
     /// The adapter did not take a frame: its slot is free again.
@@ -198,15 +210,18 @@ impl Transmitter {
     }
 }
 
-/// The parts as the adapter sees them; answers how many they are.
-fn fill(segments: &mut [DmaSegment], payload: &[PayloadPart<'_>]) -> uvia_driver::Result<usize> {
+/// The parts as the adapter sees them; answers how many they are, or none when the memory of one is gone.
+fn fill(segments: &mut [DmaSegment], payload: &[PayloadPart<'_>]) -> uvia_driver::Result<Option<usize>> {
     if payload.len() > segments.len() {
         // The engine was told how many segments a frame may have, and that is fewer.
         let what = format!("a frame of {} segments, where {} is the most", payload.len(), segments.len());
         return Err(uvia_driver::Error::Argument { what });
     }
     for (segment, part) in segments.iter_mut().zip(payload) {
-        *segment = part.region.dma(part.offset..part.offset + part.len)?;
+        match part.region.dma(part.offset..part.offset + part.len) {
+            Some(bytes) => *segment = bytes,
+            None => return Ok(None),
+        }
     }
-    Ok(payload.len())
+    Ok(Some(payload.len()))
 }

@@ -82,6 +82,7 @@ pub(crate) enum CloseReason {
     RdmaProtection = 3,
     Protocol = 4,
     Silent = 5,
+    MemoryGone = 6,
 }
 
 /// A management frame's own part.
@@ -139,6 +140,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Envelope, Control<'_>)> {
                 3 => CloseReason::RdmaProtection,
                 4 => CloseReason::Protocol,
                 5 => CloseReason::Silent,
+                6 => CloseReason::MemoryGone,
                 _ => return None,
             };
             Control::Close { reason, ack: u32_at(body, 4) }

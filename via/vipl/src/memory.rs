@@ -40,13 +40,14 @@ pub(crate) enum Refused {
 pub(crate) struct Look<'a>(RwLockReadGuard<'a, Vec<Option<Registered>>>);
 
 impl Look<'_> {
-    /// The registration of a handle with all of these bytes.
+    /// The registration of a handle with all of these bytes, unless the program has unmapped it.
     #[inline]
     fn find(&self, handle: u32, address: u64, len: usize) -> Option<(&Registered, usize)> {
         let found = self.0.get((handle & SLOT) as usize)?.as_ref()?;
         let offset = usize::try_from(address).ok()?.checked_sub(found.address)?;
         let fits = offset <= found.len && found.len - offset >= len;
-        (fits && found.region.handle().0 == handle).then_some((found, offset))
+        let there = fits && found.region.handle().0 == handle && !found.region.is_gone();
+        there.then_some((found, offset))
     }
 
     /// The memory of a descriptor itself.
@@ -160,7 +161,8 @@ pub(crate) fn register(
         rdma_read: read,
     };
     // SAFETY: VIPL's contract: registered memory stays mapped until it is deregistered, and what a posted descriptor
-    // names is left alone. That it is mapped now was checked.
+    // names is left alone. That it is mapped now was checked; where the system permits, it is known when it is not any
+    // more.
     let region = unsafe { nic.device.nic.register(address, len, wanted) }.map_err(|e| {
         tracing::warn!("registering {len} bytes: {e}");
         Return::ErrorResource

@@ -244,6 +244,12 @@ impl Entry {
     ) -> Option<MemoryRegion> {
         let mut bits = status.bits() | self.operation;
         let control = self.descriptor.cast::<types::ControlSegment>();
+        if self.memory.as_ref().is_some_and(uvia::MemoryRegion::is_gone) {
+            // The program has unmapped it: there is nowhere to write to.
+            self.state = State::Done(status);
+            self.memory = None;
+            return;
+        }
         // SAFETY: the post found a whole, aligned descriptor there in registered memory, which `memory` has kept
         // registered since, and VIPL's contract is that registered memory stays mapped and that the descriptor is the
         // library's from its post on. The pointer is the program's own. Volatile, since it may look at it at any time.

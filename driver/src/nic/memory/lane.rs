@@ -7,7 +7,7 @@ use super::layout::{
     BULK, BULK_ALIGN, INLINE, LANE_BULK_AT, LANE_SLOTS_AT, MAX_FRAME, SLOT, SLOT_HEADER, lane,
 };
 use super::mapping::Mapping;
-use super::ring::{BUSY, Consumer, Producer, SLOTS, Words};
+use super::ring::{BUSY, Consumer, Producer, SEE, SLOTS, TELL, Words};
 use super::wake::Waker;
 use crate::dma::{DmaSegment, copy};
 use crate::nic::RxFrame;
@@ -15,22 +15,22 @@ use crate::nic::RxFrame;
 impl Words for Mapping {
     #[inline(always)]
     fn header(&self, slot: u32) -> u64 {
-        self.word(header_at(slot)).load(Ordering::Acquire)
+        self.word(header_at(slot)).load(SEE)
     }
 
     #[inline(always)]
     fn publish(&self, slot: u32, header: u64) {
-        self.word(header_at(slot)).store(header, Ordering::Release);
+        self.word(header_at(slot)).store(header, TELL);
     }
 
     #[inline]
     fn taken(&self) -> u64 {
-        self.word(lane::TAKEN).load(Ordering::Acquire)
+        self.word(lane::TAKEN).load(SEE)
     }
 
     #[inline(always)]
     fn tell_taken(&self, taken: u64) {
-        self.word(lane::TAKEN).store(taken, Ordering::Release);
+        self.word(lane::TAKEN).store(taken, TELL);
     }
 }
 

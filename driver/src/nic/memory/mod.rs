@@ -13,6 +13,7 @@
 //! **Sleeping.** A receiver that sleeps says so in a word that its senders look at when they have published; only then do
 //! they make a system call.
 
+mod armed;
 mod lane;
 mod layout;
 mod locks;
@@ -25,7 +26,7 @@ mod tests;
 mod wake;
 
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use self::lane::{InLane, OutLane, Wrong};
@@ -265,14 +266,12 @@ impl MemoryNic {
                 lane.full = None;
             }
         }
-        // SeqCst: pairs with the fence of `arm`. Either we see there that the receiver sleeps, or it sees, in its last
-        // look before that, what was published.
-        fence(Ordering::SeqCst);
+        armed::after_publishing();
         touched = all;
         while touched != 0 {
             let port = touched.trailing_zeros() as usize;
             touched &= touched - 1;
-            if self.segment.port_word(port, port::ARMED).load(Ordering::Relaxed) != 0 {
+            if armed::is_armed(self.segment.port_word(port, port::ARMED)) {
                 self.wake(port);
             }
         }
@@ -473,9 +472,7 @@ impl Nic for MemoryNic {
         let Some(alarm) = &self.alarm else { return Ok(()) };
         alarm.drain();
         let armed = self.segment.port_word(self.segment.port(), port::ARMED);
-        armed.store(u64::from(on), Ordering::SeqCst);
-        // SeqCst: pairs with the fence of `publish`, see there.
-        fence(Ordering::SeqCst);
+        armed::arm(armed, on);
         Ok(())
     }
 

@@ -11,6 +11,8 @@
 //! [`BUSY`] before it takes an announcement, and listens only if that was still there: so either the sender sees that it
 //! is busy, or it sees that the announcement was taken back.
 
+use crate::sync::atomic::Ordering;
+
 /// Slots of a lane; a power of two.
 pub(super) const SLOTS: u32 = 256;
 /// Numbers have so many bits.
@@ -22,15 +24,20 @@ const LENGTH_BITS: u32 = 16;
 /// What the receiver's word is while it turns to another sender; no generation's.
 pub(super) const BUSY: u64 = 1;
 
+/// With what [`Words`] are loaded: what was done before the store with [`TELL`] that is seen is seen too.
+pub(super) const SEE: Ordering = Ordering::Acquire;
+/// With what they are stored; pairs with [`SEE`].
+pub(super) const TELL: Ordering = Ordering::Release;
+
 /// The words of a lane that both ends can reach.
 pub(super) trait Words {
-    /// A slot's header, with Acquire: what its sender stored before it published the slot is seen.
+    /// A slot's header, with [`SEE`]: what its sender stored before it published the slot is seen.
     fn header(&self, slot: u32) -> u64;
-    /// Publishes a slot's header, with Release: pairs with [`Words::header`].
+    /// Publishes a slot's header, with [`TELL`].
     fn publish(&self, slot: u32, header: u64);
-    /// How far the receiver has come, with Acquire: it reads the slots before that no more.
+    /// How far the receiver has come, with [`SEE`]: it reads the slots before that no more.
     fn taken(&self) -> u64;
-    /// Tells it, with Release: pairs with [`Words::taken`].
+    /// Tells it, with [`TELL`].
     fn tell_taken(&self, taken: u64);
 }
 

@@ -16,10 +16,12 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
+use std::sync::Arc;
 
 use uvia_vfio_user::memory::sealed_memfd;
 
 use super::freeze::Frozen;
+use crate::dma::watch::{self, Fate};
 use crate::pci::kernel;
 
 /// Pages that have been moved, until this is dropped.
@@ -27,6 +29,7 @@ pub struct Moved {
     address: usize,
     len: usize,
     file: OwnedFd,
+    fate: Option<Arc<Fate>>,
 }
 
 impl Moved {
@@ -35,17 +38,25 @@ impl Moved {
     /// # Safety
     /// The range stays mapped, and nobody maps anything else there, until this is dropped.
     pub unsafe fn new(address: *mut u8, len: usize) -> Option<Self> {
-        if !is_private_anonymous(address as usize..(address as usize).checked_add(len)?) || kernel::was_used()
+        // Where another registration of the same pages is watched, the move would look as if the program had unmapped them.
+        if !is_private_anonymous(address as usize..(address as usize).checked_add(len)?)
+            || kernel::was_used()
+            || watch::covers(address as usize, len)
         {
             return None;
         }
         match move_into_file(address, len) {
-            Ok(file) => Some(Self { address: address.expose_provenance(), len, file }),
+            Ok(file) => Some(Self { address: address.expose_provenance(), len, file, fate: None }),
             Err(e) => {
                 tracing::debug!("{len} bytes at {address:p} stay where they are: {e}");
                 None
             }
         }
+    }
+
+    /// The program may unmap them: then they are not moved back.
+    pub fn bind(&mut self, fate: &Arc<Fate>) {
+        self.fate = Some(fate.clone());
     }
 
     /// The file that they lie in, from its beginning on.
@@ -56,10 +67,14 @@ impl Moved {
 
 impl Drop for Moved {
     fn drop(&mut self) {
+        if self.fate.as_ref().is_some_and(|fate| fate.is_gone()) {
+            // Whatever lies there now is not ours.
+            return;
+        }
         let address = ptr::with_exposed_provenance_mut::<u8>(self.address);
-        // Pinned by the kernel meanwhile, perhaps.
-        let moved = if kernel::was_used() {
-            Err(io::Error::other("the kernel may have pinned it"))
+        // Pinned by the kernel meanwhile, perhaps; or watched for another registration of the same pages.
+        let moved = if kernel::was_used() || watch::covers(self.address, self.len) {
+            Err(io::Error::other("it is registered once more, or the kernel may have pinned it"))
         } else {
             move_back(address, self.len, &self.file)
         };
@@ -166,11 +181,13 @@ fn positive(result: libc::ssize_t) -> io::Result<usize> {
     }
 }
 
-/// Whether no thread runs but this one and those of connections, which touch memory that is registered already only.
+/// Whether no thread runs but this one, those of connections, which touch memory that is registered already only, and
+/// the one that watches memory, which touches none.
 fn is_only_thread() -> bool {
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return false };
+    let ours = ["vfio-user", watch::THREAD];
     let others = tasks.flatten().filter(|task| {
-        !fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim_end() == "vfio-user")
+        !fs::read_to_string(task.path().join("comm")).is_ok_and(|name| ours.contains(&name.trim_end()))
     });
     others.count() == 1
 }

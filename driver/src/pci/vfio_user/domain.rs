@@ -12,6 +12,7 @@ use super::anonymous::Moved;
 use super::device::VfioUserDevice;
 use super::memory::{Link, MappedMemory};
 use super::name::{Place, inherited};
+use crate::dma::watch::Fate;
 use crate::dma::{DeviceAccess, DmaDomain, DomainLimits, IovaSpace, Rights};
 use crate::pci::{DeviceDomain, PciDevice};
 use crate::{Error, Result};
@@ -201,6 +202,14 @@ impl DmaDomain for VfioUserDomain {
         let backing = moved.map_or(Backing::Memory, |moved| Backing::Moved(moved, pages));
         // SAFETY: the caller's promise is the same.
         unsafe { self.map_any(address, len, rights, backing) }
+    }
+
+    fn bind(&self, iova: u64, fate: &Arc<Fate>) {
+        self.memory.bind(iova, fate);
+        if let Some(Mapping { backing: Backing::Moved(moved, _), .. }) = self.state().mappings.get_mut(&iova)
+        {
+            moved.bind(fate);
+        }
     }
 
     fn prefers_files(&self) -> bool {

@@ -10,6 +10,7 @@ use uvia_vfio_user::client::ClientMemory;
 use uvia_vfio_user::memory::{copy_in, copy_out};
 
 use crate::dma::Rights;
+use crate::dma::watch::{self, Fate};
 
 /// The memory that is mapped. Devices access it through this only while it is: taking a range out waits until
 /// accesses that have begun are done.
@@ -23,6 +24,8 @@ struct Range {
     address: usize,
     len: usize,
     rights: Rights,
+    /// What has become of it, where it is watched.
+    fate: Option<Arc<Fate>>,
 }
 
 impl MappedMemory {
@@ -31,8 +34,16 @@ impl MappedMemory {
     /// # Safety
     /// As [`crate::dma::DmaDomain::map`], until [`Self::remove`] returns.
     pub unsafe fn insert(&self, iova: u64, address: *mut u8, len: usize, rights: Rights) {
-        let range = Range { address: address.expose_provenance(), len, rights };
+        let range = Range { address: address.expose_provenance(), len, rights, fate: None };
         self.ranges.write().unwrap_or_else(PoisonError::into_inner).insert(iova, range);
+    }
+
+    /// The program may unmap the range that begins at `iova`: nobody accesses it then.
+    pub fn bind(&self, iova: u64, fate: &Arc<Fate>) {
+        let mut ranges = self.ranges.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(range) = ranges.get_mut(&iova) {
+            range.fate = Some(fate.clone());
+        }
     }
 
     /// Ends all access to the range that begins at `iova`.
@@ -48,10 +59,14 @@ impl MappedMemory {
         rights: Rights,
         access: impl FnOnce(*mut u8) -> T,
     ) -> io::Result<T> {
+        // What was unmapped before the device asked is known to be.
+        watch::settle();
         let ranges = self.ranges.read().unwrap_or_else(PoisonError::into_inner);
         let found = ranges.range(..=iova).next_back().and_then(|(start, range)| {
             let offset = usize::try_from(iova - start).ok()?;
-            let within = offset <= range.len && range.len - offset >= len;
+            let within = offset <= range.len
+                && range.len - offset >= len
+                && !range.fate.as_ref().is_some_and(|fate| fate.is_gone());
             (within && range.rights.contains(rights))
                 .then(|| std::ptr::with_exposed_provenance_mut::<u8>(range.address).wrapping_add(offset))
         });

@@ -5,6 +5,7 @@ mod dissector;
 mod guests;
 mod host;
 mod instructions;
+mod interleavings;
 mod models;
 mod report;
 mod routed;
@@ -91,6 +92,9 @@ fn main() -> ExitCode {
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Host)) {
         host::tests(&mut report, programs, &options);
         dissector::run(&mut report, programs, &options);
+        if options.long {
+            interleavings::run(&mut report);
+        }
     }
     if options.wants(Part::Instructions) {
         instructions::run(&mut report);

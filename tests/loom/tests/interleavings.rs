@@ -1,0 +1,28 @@
+//! Each check, in all interleavings.
+
+use uvia_loom::checks;
+
+#[test]
+fn a_turn_excludes() {
+    checks::a_turn_excludes();
+}
+
+#[test]
+fn word_is_not_lost() {
+    checks::word_is_not_lost();
+}
+
+#[test]
+fn credits_bound() {
+    checks::credits_bound();
+}
+
+#[test]
+fn frames_pass_a_ring() {
+    checks::frames_pass_a_ring();
+}
+
+#[test]
+fn a_sleeper_is_woken() {
+    checks::a_sleeper_is_woken();
+}

@@ -1,0 +1,101 @@
+//! Memory that a cache has registered, for as long as somebody needs it.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+
+use super::Shared;
+use super::places::Ticket;
+use crate::{Error, MemoryRegion, RemoteMemory, Result, Segment};
+
+/// Registered memory, as it was asked for: a part of a region that may be larger. The region stays registered, and with
+/// the rights of peers, until this is dropped.
+///
+/// Descriptors keep the region registered by themselves; the memory's owner waits for these too.
+pub struct Lease {
+    cache: Arc<Shared>,
+    ticket: Ticket,
+    region: MemoryRegion,
+    offset: usize,
+    len: usize,
+}
+
+impl Lease {
+    pub(super) fn new(
+        cache: Arc<Shared>,
+        ticket: Ticket,
+        region: MemoryRegion,
+        offset: usize,
+        len: usize,
+    ) -> Self {
+        Self { cache, ticket, region, offset, len }
+    }
+
+    /// The region that it is a part of.
+    pub fn region(&self) -> &MemoryRegion {
+        &self.region
+    }
+
+    /// Where it starts in the region, bytes.
+    pub fn offset(&self) -> usize {
+        self.offset
+    }
+
+    /// Bytes that were asked for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Always false: nothing empty can be registered.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of it, counted from where it starts.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`] when the range lies beyond it, [`Error::Protection`] when the program has unmapped it.
+    pub fn segment(&self, range: Range<usize>) -> Result<Segment> {
+        self.check(&range)?;
+        self.region.segment(self.offset + range.start..self.offset + range.end)
+    }
+
+    /// How a peer names the byte at `offset`, counted from where it starts.
+    ///
+    /// # Errors
+    /// As [`Self::segment`].
+    pub fn remote(&self, offset: usize) -> Result<RemoteMemory> {
+        self.check(&(offset..offset))?;
+        self.region.remote(self.offset + offset)
+    }
+
+    fn check(&self, range: &Range<usize>) -> Result<()> {
+        if range.start <= range.end && range.end <= self.len {
+            return Ok(());
+        }
+        Err(Error::Parameter(format!("bytes {range:?} do not lie within the leased {}", self.len)))
+    }
+}
+
+impl Deref for Lease {
+    type Target = MemoryRegion;
+
+    fn deref(&self) -> &MemoryRegion {
+        &self.region
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.cache.give_back(self.ticket);
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lease")
+            .field("handle", &self.region.handle())
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .finish_non_exhaustive()
+    }
+}

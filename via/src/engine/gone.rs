@@ -1,0 +1,72 @@
+//! Memory that the program has unmapped under its registration.
+//!
+//! The short ways follow addresses without asking. So whoever might meet such memory takes the long ways, until nothing
+//! names it any more; these ask, and end what needs it.
+
+use super::core::Core;
+use super::endpoint::{Endpoint, Stage};
+use super::{Engine, Output, Time};
+use crate::wire::control::CloseReason;
+use crate::{Completion, ConnectionLoss, ErrorCode, Status, WorkQueue};
+
+impl Engine {
+    /// Takes note of regions that the program has unmapped.
+    #[cold]
+    pub fn lose_regions(&mut self) {
+        if self.core.regions.lose() {
+            for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
+                endpoint.wary = true;
+                endpoint.calm = false;
+            }
+        }
+    }
+}
+
+impl Endpoint {
+    /// What was to be sent, or answered, is gone: its descriptor has failed, and the connection is to be broken.
+    #[cold]
+    pub(super) fn mislay<O: Output + ?Sized>(&mut self, work: u32, answer: bool, out: &mut O) {
+        self.mislaid = true;
+        if answer {
+            // Of which this end has no descriptor.
+            out.error(self.id, ErrorCode::RdmaReadProtection);
+        } else if let Some(work) = self.sends.get_mut(work) {
+            work.stage = Stage::Ended;
+            work.descriptor.status = Status::DONE | Status::PROTECTION_ERROR;
+            work.descriptor.length = 0;
+        }
+    }
+
+    /// Breaks the connection over memory that is gone.
+    #[cold]
+    pub(super) fn lose_memory<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
+        self.break_off(core, now, ConnectionLoss::MemoryGone, Some(CloseReason::MemoryGone), out);
+    }
+
+    /// The first receive names memory that is gone, if it is that.
+    #[cold]
+    pub(super) fn complete_unreachable<O: Output + ?Sized>(&mut self, out: &mut O) {
+        let gone = |descriptor: &crate::Descriptor| {
+            descriptor.segments.iter().any(|segment| segment.region().is_lost())
+        };
+        if self.receives.front().is_some_and(|descriptor| gone(descriptor))
+            && let Some(mut descriptor) = self.receives.pop()
+        {
+            descriptor.status = Status::DONE | Status::PROTECTION_ERROR;
+            descriptor.length = 0;
+            descriptor.immediate = None;
+            out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
+        }
+    }
+
+    /// The first read that was asked for was to bring its answer into memory that is gone.
+    #[cold]
+    pub(super) fn fail_read(&mut self, number: u32) {
+        if let Some(work) = self.sends.get_mut(number) {
+            work.references &= !super::reads::UNANSWERED;
+            work.stage = Stage::Ended;
+            work.descriptor.status = Status::DONE | Status::PROTECTION_ERROR;
+            work.descriptor.length = 0;
+        }
+    }
+}
