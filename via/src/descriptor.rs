@@ -61,6 +61,27 @@ impl Segment {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Makes it end elsewhere, for a descriptor that is used again and again with messages of different lengths.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`](crate::Error::Parameter) when it would end beyond the region; it stays as it was.
+    #[inline]
+    pub fn set_len(&mut self, len: u32) -> crate::Result<()> {
+        if len as usize > self.region.len() - self.offset {
+            return Err(self.beyond(len));
+        }
+        self.len = len;
+        Ok(())
+    }
+
+    #[cold]
+    fn beyond(&self, len: u32) -> crate::Error {
+        let room = self.region.len() - self.offset;
+        crate::Error::Parameter(format!(
+            "{len} bytes do not fit into the {room} that the region has from there on"
+        ))
+    }
 }
 
 /// Memory at the other end, as its owner named it ([`MemoryRegion::remote`]).
