@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -101,6 +101,30 @@ fn ask_launcher(address: &str, rank: usize, mine: &Addresses) -> Result<Vec<Addr
         all.insert(rank, addresses);
     }
     Ok(all.into_values().collect())
+}
+
+/// Serves a directory to `size` ranks, until all have come and were told.
+///
+/// # Errors
+/// The socket does not work; a rank says what makes no sense.
+pub fn serve(listener: &TcpListener, size: usize) -> Result<()> {
+    let failed = |e| Error::io("serving the ranks' directory", e);
+    let mut ranks: BTreeMap<usize, (Addresses, TcpStream)> = BTreeMap::new();
+    while ranks.len() < size {
+        let (stream, _) = listener.accept().map_err(failed)?;
+        let mut line = String::new();
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        BufReader::new(&stream).read_line(&mut line).map_err(failed)?;
+        let Some((rank, addresses)) = from_line(&line).filter(|(rank, _)| *rank < size) else {
+            return Err(Error::Config(format!("a rank says {line:?}")));
+        };
+        ranks.insert(rank, (addresses, stream));
+    }
+    let text: String = ranks.iter().map(|(rank, (addresses, _))| to_line(*rank, addresses) + "\n").collect();
+    for (_, mut stream) in ranks.into_values() {
+        stream.write_all(text.as_bytes()).map_err(failed)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

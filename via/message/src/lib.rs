@@ -30,6 +30,7 @@
 
 mod channel;
 mod core;
+pub mod description;
 pub mod directory;
 mod error;
 mod modes;
@@ -42,6 +43,7 @@ mod shared;
 mod span;
 
 pub use channel::{Channel, Incoming, Outgoing, Source};
+pub use description::Description;
 pub use directory::{Board, Directory};
 pub use error::{Error, Result};
 pub use modes::{ReceiveMode, SendMode};

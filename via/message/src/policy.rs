@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use crate::Result;
+use crate::port::Wake;
 use crate::shared::Shared;
 
 /// How a session waits for what has not come yet.
@@ -26,6 +27,9 @@ const POLLS: std::ops::Range<u32> = 50..4000;
 const YIELDS: u32 = 200;
 /// Longest sleep: connection requests are looked after in between.
 const NAP: Duration = Duration::from_millis(2);
+
+/// Sleep where nothing would wake.
+const BLINK: Duration = Duration::from_micros(50);
 
 /// What adaptive waits have learned.
 #[derive(Debug)]
@@ -75,8 +79,11 @@ impl Policy {
             return Ok(());
         }
         let mut sleepers = Vec::new();
-        if shared.core().arm(&mut sleepers)? {
-            sleep(&sleepers);
+        let wake = shared.core().arm(&mut sleepers)?;
+        match wake {
+            Wake::Told => sleep(&sleepers),
+            Wake::Blind => std::thread::sleep(BLINK),
+            Wake::Now => {}
         }
         Ok(())
     }

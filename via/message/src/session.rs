@@ -11,6 +11,7 @@ use crate::core::{CONTROL, Core, MAX_RAILS, Options, RESERVE, Rail};
 use crate::directory::Directory;
 use crate::policy::Policy;
 use crate::port::absent::Absent;
+use crate::port::stream::{SharedMemory, StreamPort, Tcp};
 use crate::port::vi::ViPort;
 use crate::port::{Depth, Port};
 use crate::shared::Shared;
@@ -78,6 +79,11 @@ impl SessionOptions {
     }
 }
 
+/// The name of a rank's end of a rail that is shared memory.
+pub(crate) fn shared_name(session: &str, rail: usize, rank: usize) -> String {
+    format!("uvia-message/{session}/{rail}/{rank}")
+}
+
 /// What a rail is on, at one rank.
 pub enum RailPort {
     /// This rank does not have it.
@@ -87,6 +93,8 @@ pub enum RailPort {
     Vi(Nic),
     /// TCP, listening at this address; port 0 is any that is free.
     Tcp(SocketAddr),
+    /// Rings of memory that processes of one host share.
+    Shared,
     /// Any other port.
     Other(Box<dyn Port>),
 }
@@ -136,8 +144,17 @@ impl Session {
                     Some(Box::new(ViPort::new(nic, &options.session, (rank, size), hello, depth, several)?))
                 }
                 RailPort::Tcp(address) => {
-                    let _ = address;
-                    return Err(Error::Config("no TCP yet".to_owned()));
+                    let failed = |e| Error::io(format!("listening at {address}"), e);
+                    let transport = Box::new(Tcp::new(address).map_err(failed)?);
+                    let place = (rank, size);
+                    Some(Box::new(StreamPort::new(transport, &options.session, place, hello, depth)))
+                }
+                RailPort::Shared => {
+                    let address = shared_name(&options.session, made.len(), rank);
+                    let failed = |e| Error::io(format!("listening at {address} on this host"), e);
+                    let transport = Box::new(SharedMemory::new(address.clone()).map_err(failed)?);
+                    let place = (rank, size);
+                    Some(Box::new(StreamPort::new(transport, &options.session, place, hello, depth)))
                 }
                 RailPort::Other(port) => Some(port),
             };

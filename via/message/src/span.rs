@@ -75,4 +75,16 @@ impl Span {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
+
+    /// Its bytes, to be written.
+    ///
+    /// # Safety
+    /// They are valid, and nobody else touches them while the slice lives.
+    pub(crate) unsafe fn bytes_mut<'a>(self) -> &'a mut [u8] {
+        if self.len == 0 {
+            return &mut [];
+        }
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.len) }
+    }
 }

@@ -5,7 +5,7 @@ mod common;
 use std::time::Instant;
 
 use common::program::{Shape, execute, generate};
-use common::{Kind, run};
+use common::{Kind, run_mixed};
 
 /// How many programs, where `usual` would be.
 fn count(usual: u64) -> u64 {
@@ -18,10 +18,22 @@ fn count(usual: u64) -> u64 {
 }
 
 fn programs(kinds: &[Kind], seeds: std::ops::Range<u64>, shape: Shape, packet_bytes: usize, describe: bool) {
+    programs_mixed(kinds, |_, _| true, seeds, shape, packet_bytes, describe);
+}
+
+fn programs_mixed(
+    kinds: &[Kind],
+    has: impl Fn(usize, usize) -> bool + Sync,
+    seeds: std::ops::Range<u64>,
+    shape: Shape,
+    packet_bytes: usize,
+    describe: bool,
+) {
     let start = Instant::now();
-    run(
+    run_mixed(
         shape.ranks,
         kinds,
+        has,
         |options| {
             options.packet_bytes = packet_bytes;
             options.window = 8;
@@ -47,11 +59,47 @@ const LARGE: Shape = Shape { ranks: 3, channels: 2, phases: 4, most_pieces: 4, m
 
 #[test]
 fn on_virtual_interfaces() {
-    programs(&[Kind::Vi], 0..count(1000), SMALL, 512, false);
-    programs(&[Kind::Vi], 0..count(20), LARGE, 8192, false);
+    programs(&[Kind::Vi], 0..count(4000), SMALL, 512, false);
+    programs(&[Kind::Vi], 0..count(40), LARGE, 8192, false);
+}
+
+#[test]
+fn on_tcp() {
+    programs(&[Kind::Tcp], 0..count(1500), SMALL, 512, false);
+    programs(&[Kind::Tcp], 0..count(20), LARGE, 8192, false);
+}
+
+#[test]
+fn on_shared_memory() {
+    programs(&[Kind::Shared], 0..count(2000), SMALL, 512, false);
+    programs(&[Kind::Shared], 0..count(20), LARGE, 8192, false);
+}
+
+#[test]
+fn on_several_rails_of_different_kinds() {
+    programs(&[Kind::Vi, Kind::Shared], 0..count(1000), SMALL, 512, false);
+    programs(&[Kind::Vi, Kind::Tcp, Kind::Vi], 0..count(20), LARGE, 8192, false);
 }
 
 #[test]
 fn with_descriptions() {
-    programs(&[Kind::Vi], 10_000..10_000 + count(200), SMALL, 256, true);
+    programs(&[Kind::Vi], 10_000..10_000 + count(500), SMALL, 256, true);
+}
+
+/// Ranks 0 and 1 have virtual interfaces, 1 and 2 TCP, and 0 and 2 shared memory.
+#[test]
+fn between_ranks_that_have_different_ports() {
+    let has = |rank: usize, rail: usize| match rail {
+        0 => rank != 2,
+        1 => rank != 0,
+        _ => rank != 1,
+    };
+    programs_mixed(
+        &[Kind::Vi, Kind::Tcp, Kind::Shared],
+        has,
+        0..count(500),
+        Shape { ranks: 3, ..SMALL },
+        512,
+        false,
+    );
 }

@@ -17,7 +17,7 @@ pub(crate) use connection::{Arrived, Connection};
 pub(crate) use long::LongOut;
 pub(crate) use stream::Open;
 
-use crate::port::{Event, Hello, LinkId, Port};
+use crate::port::{Event, Hello, LinkId, Port, Wake};
 use crate::{Error, Result};
 
 /// Directives that may be under way in each direction, on top of the packets with bytes.
@@ -176,7 +176,8 @@ impl Core {
         let chosen = self.channel(channel).rails.clone();
         let mut any = false;
         for n in 0..self.rails.len() {
-            if chosen.as_ref().is_some_and(|rails| !rails.contains(&n)) {
+            let own = self.addresses.get(self.options.rank).and_then(|rails| rails.get(n));
+            if chosen.as_ref().is_some_and(|rails| !rails.contains(&n)) || own.is_none_or(Option::is_none) {
                 continue;
             }
             let Some(address) =
@@ -321,14 +322,13 @@ impl Core {
         Ok(())
     }
 
-    /// Asks all rails to wake a sleeper; false when one of them cannot.
-    pub(crate) fn arm(&mut self, sleepers: &mut Vec<std::os::fd::RawFd>) -> Result<bool> {
+    /// Asks all rails to wake a sleeper.
+    pub(crate) fn arm(&mut self, sleepers: &mut Vec<std::os::fd::RawFd>) -> Result<Wake> {
+        let mut wake = if self.stirred.is_empty() { Wake::Told } else { Wake::Now };
         for rail in &mut self.rails {
-            if !rail.port.arm(sleepers)? {
-                return Ok(false);
-            }
+            wake = wake.max(rail.port.arm(sleepers)?);
         }
-        Ok(self.stirred.is_empty())
+        Ok(wake)
     }
 
     /// Leaves a rail to a rank, as if it had broken.
@@ -336,6 +336,10 @@ impl Core {
         let Some(n) = self.rails.iter().position(|candidate| candidate.name == rail) else {
             return Err(Error::Config(format!("this rank has no rail {rail:?}")));
         };
+        if !self.connection(id).asked {
+            // The others are to be used, and this one is not to come later.
+            self.ask(id)?;
+        }
         self.rails[n].port.leave(id);
         self.down(n, id, "it was cut".to_owned())
     }

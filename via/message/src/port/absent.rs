@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::{Buffer, Event, Exposure, Hello, LinkId, Packet, Port};
+use super::{Buffer, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
 
@@ -58,7 +58,7 @@ impl Port for Absent {
 
     fn leave(&mut self, _: LinkId) {}
 
-    fn arm(&mut self, _: &mut Vec<RawFd>) -> Result<bool> {
-        Ok(true)
+    fn arm(&mut self, _: &mut Vec<RawFd>) -> Result<Wake> {
+        Ok(Wake::Told)
     }
 }

@@ -6,6 +6,7 @@
 pub(crate) mod absent;
 mod hello;
 pub mod registrar;
+pub(crate) mod stream;
 pub mod vi;
 
 pub use hello::Hello;
@@ -56,6 +57,17 @@ pub enum Event {
     Packet(LinkId, Packet),
     /// A put is over: the bytes are in the peer's memory, and ours are not read any more.
     Put(LinkId, u64),
+}
+
+/// Whether a sleeper is woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Wake {
+    /// When there is something to do.
+    Told,
+    /// By nothing: it has to look now and then.
+    Blind,
+    /// There is something to do already.
+    Now,
 }
 
 /// How much a port is to have ready for each link.
@@ -140,10 +152,9 @@ pub trait Port: Send {
     /// Leaves a link: nothing comes from it, or goes to it, any more. No event tells of it.
     fn leave(&mut self, link: LinkId);
 
-    /// Has a file descriptor become readable when there may be something to do, and adds it. False: there is something
-    /// already, or the port cannot tell.
+    /// Has file descriptors become readable when there may be something to do, and adds them.
     ///
     /// # Errors
     /// The port is broken.
-    fn arm(&mut self, sleepers: &mut Vec<std::os::fd::RawFd>) -> Result<bool>;
+    fn arm(&mut self, sleepers: &mut Vec<std::os::fd::RawFd>) -> Result<Wake>;
 }

@@ -16,7 +16,7 @@ use uvia::{
 use zerocopy::IntoBytes;
 
 use super::registrar::{Direct, Lease, Registrar};
-use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port};
+use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
 use link::{Link, State};
@@ -455,18 +455,20 @@ impl Port for ViPort {
         }
     }
 
-    fn arm(&mut self, sleepers: &mut Vec<RawFd>) -> Result<bool> {
+    fn arm(&mut self, sleepers: &mut Vec<RawFd>) -> Result<Wake> {
         if self.event.is_none() {
             self.event = Some(self.cq.event()?);
         }
-        let Some(event) = &self.event else { return Ok(false) };
+        let Some(event) = &self.event else { return Ok(Wake::Blind) };
         if self.armed {
             event.consume()?;
         }
         self.armed = event.arm()?;
         if self.armed {
             sleepers.push(event.as_raw_fd());
+            // Connections that are being made do not signal it.
+            return Ok(if self.pending > 0 { Wake::Blind } else { Wake::Told });
         }
-        Ok(self.armed)
+        Ok(Wake::Now)
     }
 }

@@ -201,6 +201,8 @@ impl RawIncoming {
         if receive == ReceiveMode::Cheaper {
             return Ok(());
         }
+        // Who sends may not come to it for want of room: so what is before it is taken first.
+        self.fill(Stream::Early)?;
         while !self.has_come(number, piece.len, send)? {
             self.put_current_aside()?;
             self.take_next()?;

@@ -218,10 +218,13 @@ impl RawOutgoing {
             if longs.refused && longs.complete {
                 return Err(Error::Refused { rank });
             }
-            if let Some(why) = core.connection(id).failed.clone() {
-                return Err(Error::Unreachable { rank, why });
+            if if behind { longs.behind } else { longs.complete } {
+                return Ok(Some(()));
             }
-            Ok((if behind { longs.behind } else { longs.complete }).then_some(()))
+            match core.connection(id).failed.clone() {
+                Some(why) => Err(Error::Unreachable { rank, why }),
+                None => Ok(None),
+            }
         })
     }
 
@@ -288,9 +291,12 @@ impl RawOutgoing {
         // What has begun to be put is waited for, so that nothing comes when the receiver has gone on.
         let (id, peer) = (self.id, self.peer);
         self.shared.core().give_up_longs(id);
-        self.shared.wait("a long piece to be taken", |core| match core.connection(id).failed.clone() {
-            Some(why) => Err(Error::Unreachable { rank: peer, why }),
-            None => Ok(core.longs(id, None).complete.then_some(())),
+        self.shared.wait("a long piece to be taken", |core| {
+            let complete = core.longs(id, None).complete;
+            match core.connection(id).failed.clone() {
+                Some(why) if !complete => Err(Error::Unreachable { rank: peer, why }),
+                _ => Ok(complete.then_some(())),
+            }
         })?;
         self.flush(flag::LAST | flag::ABANDONED)?;
         self.shared.core().end_outgoing(id);

@@ -41,7 +41,7 @@ pub fn rail(kind: Kind, session: &str, number: usize, rank: usize) -> RailPort {
     match kind {
         Kind::Vi => RailPort::Vi(nic(&format!("shm:{session}-{number}"), &format!("{session}.{rank}"))),
         Kind::Tcp => RailPort::Tcp("127.0.0.1:0".parse().expect("an address")),
-        Kind::Shared => RailPort::Absent,
+        Kind::Shared => RailPort::Shared,
     }
 }
 
