@@ -151,6 +151,7 @@ impl Core {
             return Err(Error::Options { rank, what: "only one of the two describes messages" });
         }
         connection.begin(rail);
+        let others = if connection.asked { 0 } else { hello.rails.get() & !(1 << rail) };
         connection.asked = true;
         connection.ways[rail] = Way::Up;
         let capacity = (hello.packet_bytes.get() as usize).saturating_sub(HEADER);
@@ -162,6 +163,10 @@ impl Core {
         connection.threshold = connection.threshold.min((hello.threshold.get() as usize).max(1));
         if connection.active.is_none() && connection.failed.is_none() {
             connection.active = Some(rail);
+        }
+        if others != 0 {
+            // Asked for from here too: so both ends know of each rail whether it may yet come.
+            self.ask_for(id, others)?;
         }
         self.go_on(id)
     }

@@ -170,33 +170,41 @@ impl Core {
     #[cold]
     fn ask(&mut self, id: LinkId) -> Result<()> {
         let connection = self.connection(id);
+        let (channel, peer) = (connection.channel, connection.peer);
+        let chosen = self.channel(channel).rails.clone();
+        let rails = (0..self.rails.len()).filter(|rail| {
+            let has = |rank: usize| {
+                self.addresses.get(rank).and_then(|rails| rails.get(*rail)).is_some_and(Option::is_some)
+            };
+            has(self.options.rank) && has(peer) && chosen.as_ref().is_none_or(|chosen| chosen.contains(rail))
+        });
+        let rails = rails.fold(0, |rails, rail| rails | 1 << rail);
+        if rails == 0 {
+            let names: Vec<_> = self.rails.iter().map(|rail| rail.name.as_str()).collect();
+            let why = format!("it has none of the rails {}", names.join(", "));
+            self.fail(id, &why);
+            return Err(Error::Unreachable { rank: peer, why });
+        }
+        self.ask_for(id, rails)
+    }
+
+    /// Asks for links on those rails, a bit each.
+    #[cold]
+    fn ask_for(&mut self, id: LinkId, rails: u32) -> Result<()> {
+        let connection = self.connection(id);
         connection.asked = true;
         let (channel, peer) = (connection.channel, connection.peer);
-        let hello = self.options.hello(channel);
-        let chosen = self.channel(channel).rails.clone();
-        let mut any = false;
-        for n in 0..self.rails.len() {
-            let own = self.addresses.get(self.options.rank).and_then(|rails| rails.get(n));
-            if chosen.as_ref().is_some_and(|rails| !rails.contains(&n)) || own.is_none_or(Option::is_none) {
-                continue;
+        let mut hello = self.options.hello(channel);
+        hello.rails = rails.into();
+        for n in (0..self.rails.len()).filter(|n| rails & 1 << n != 0) {
+            let address = self.addresses.get(peer).and_then(|rails| rails.get(n)).and_then(Option::as_ref);
+            if let Some(address) = address {
+                let address = address.clone();
+                self.connection(id).begin(n);
+                self.rails[n].port.connect(id, &address, hello)?;
             }
-            let Some(address) =
-                self.addresses.get(peer).and_then(|rails| rails.get(n)).and_then(Option::as_ref)
-            else {
-                continue;
-            };
-            any = true;
-            let address = address.clone();
-            self.connection(id).begin(n);
-            self.rails[n].port.connect(id, &address, hello)?;
         }
-        if any {
-            return Ok(());
-        }
-        let names: Vec<_> = self.rails.iter().map(|rail| rail.name.as_str()).collect();
-        let why = format!("it has none of the rails {}", names.join(", "));
-        self.fail(id, &why);
-        Err(Error::Unreachable { rank: peer, why })
+        Ok(())
     }
 
     /// No way to a rank is left on a channel.

@@ -22,6 +22,8 @@ pub struct Hello {
     pub threshold: U32,
     /// 1: messages are described.
     pub described: U32,
+    /// Rails that it asks for, a bit each.
+    pub rails: U32,
     /// The session's name, as a number.
     pub session: U64,
 }
@@ -46,6 +48,7 @@ impl Hello {
             window: number(window),
             threshold: number(threshold),
             described: u32::from(described).into(),
+            rails: 0.into(),
             session: fingerprint(session).into(),
         }
     }
