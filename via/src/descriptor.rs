@@ -75,6 +75,15 @@ impl Segment {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Makes it end elsewhere, for a descriptor that is used again and again with messages of different lengths.
+    ///
+    /// # Errors
+    /// [`Error::Parameter`](crate::Error::Parameter) when it would end beyond the region; it stays as it was.
+    #[inline]
+    pub fn set_len(&mut self, len: u32) -> crate::Result<()> {
+        self.aim(self.offset, len)
+    }
 }
 
 /// Memory at the other end, as its owner named it ([`MemoryRegion::remote`]).

@@ -1,0 +1,312 @@
+//! Channels, and messages on them in the forms that the compiler checks.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::raw::{RawIncoming, RawOutgoing};
+use crate::shared::Shared;
+use crate::span::Span;
+use crate::{Error, ReceiveMode, Result, SendMode};
+
+/// Whom a message is taken from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Whoever has begun to send first.
+    Any,
+    /// That rank.
+    Rank(usize),
+}
+
+impl From<usize> for Source {
+    fn from(rank: usize) -> Self {
+        Self::Rank(rank)
+    }
+}
+
+/// A stream of messages of its own between each two ranks of a session.
+#[derive(Clone)]
+pub struct Channel {
+    shared: Arc<Shared>,
+    number: usize,
+}
+
+impl Channel {
+    pub(crate) fn new(shared: Arc<Shared>, number: usize) -> Self {
+        Self { shared, number }
+    }
+
+    /// Its number.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    fn check(&self, rank: usize) -> Result<()> {
+        let (own, last) = (self.shared.rank, self.shared.size - 1);
+        if rank > last || rank == own { Err(Error::Rank { rank, last, own }) } else { Ok(()) }
+    }
+
+    /// Connects to a rank ahead of the first message, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], [`Error::Unreachable`], [`Error::Timeout`].
+    pub fn connect(&self, rank: usize) -> Result<()> {
+        self.check(rank)?;
+        self.shared.wait("a connection", |core| {
+            let id = core.id(self.number, rank);
+            Ok(core.connect(id)?.then_some(()))
+        })
+    }
+
+    /// Sends a message of what `pack` packs. What is packed to be read later, or when it is cheapest, is borrowed until
+    /// this returns.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], [`Error::Busy`], [`Error::Unreachable`], [`Error::Refused`], or what `pack` fails with: the message
+    /// is given up then, and its receiver hears of it.
+    #[inline]
+    pub fn send<'env, T, E: From<Error>>(
+        &self,
+        rank: usize,
+        pack: impl FnOnce(&mut Outgoing<'env>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        // Not a guard that the program holds: one that is forgotten would leave its memory to the NIC for ever.
+        let mut message = Outgoing { raw: self.begin(rank)?, _env: PhantomData };
+        let answer = pack(&mut message)?;
+        message.raw.end()?;
+        Ok(answer)
+    }
+
+    /// Receives the next message from a rank, or from any ([`Source::Any`]), into what `unpack` unpacks, in the order and
+    /// with the lengths and modes in which it was packed.
+    ///
+    /// # Errors
+    /// [`Error::Rank`], [`Error::Busy`], [`Error::Unreachable`], [`Error::Abandoned`], [`Error::Mismatch`], or what
+    /// `unpack` fails with: the rest of the message is thrown away then.
+    #[inline]
+    pub fn receive<'env, T, E: From<Error>>(
+        &self,
+        from: impl Into<Source>,
+        unpack: impl FnOnce(&mut Incoming<'env>) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        let mut message = Incoming { raw: self.begin_receive(from)?, _env: PhantomData };
+        let answer = unpack(&mut message)?;
+        message.raw.end()?;
+        Ok(answer)
+    }
+
+    /// Begins a message, by address.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn begin(&self, rank: usize) -> Result<RawOutgoing> {
+        self.check(rank)?;
+        RawOutgoing::begin(&self.shared, self.number, rank)
+    }
+
+    /// Takes the next message, by address.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    #[inline]
+    pub fn begin_receive(&self, from: impl Into<Source>) -> Result<RawIncoming> {
+        RawIncoming::begin(&self.shared, self.number, self.source(from.into())?)
+    }
+
+    /// As [`Channel::begin_receive`], if there is a message.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    pub fn try_begin_receive(&self, from: impl Into<Source>) -> Result<Option<RawIncoming>> {
+        RawIncoming::try_begin(&self.shared, self.number, self.source(from.into())?)
+    }
+
+    #[inline]
+    fn source(&self, source: Source) -> Result<Option<usize>> {
+        match source {
+            Source::Any => Ok(None),
+            Source::Rank(rank) => self.check(rank).map(|()| Some(rank)),
+        }
+    }
+
+    /// Leaves a rail to a rank, as if it had broken: what is under way goes by the others.
+    ///
+    /// # Errors
+    /// [`Error::Rank`]; a rail that is not there.
+    pub fn cut(&self, rank: usize, rail: &str) -> Result<()> {
+        self.check(rank)?;
+        let mut core = self.shared.core();
+        let id = core.id(self.number, rank);
+        core.cut(id, rail)
+    }
+}
+
+/// A message that is being packed ([`Channel::send`]).
+pub struct Outgoing<'env> {
+    raw: RawOutgoing,
+    _env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'env> Outgoing<'env> {
+    /// The rank that it goes to.
+    pub fn rank(&self) -> usize {
+        self.raw.rank()
+    }
+
+    /// Appends bytes that may change once this returns ([`SendMode::Safer`]).
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn safer(&mut self, bytes: &[u8], receive: ReceiveMode) -> Result<()> {
+        // SAFETY: the slice outlives the call.
+        unsafe { self.raw.pack(Span::of(bytes), SendMode::Safer, receive) }
+    }
+
+    /// Appends bytes that are read at the message's end ([`SendMode::Later`]).
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn later(&mut self, bytes: &'env [u8], receive: ReceiveMode) -> Result<()> {
+        // SAFETY: the slice outlives `Channel::send`, which does not return before the message was ended or dropped.
+        unsafe { self.raw.pack(Span::of(bytes), SendMode::Later, receive) }
+    }
+
+    /// Appends bytes that are read when it is cheapest ([`SendMode::Cheaper`]).
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn cheaper(&mut self, bytes: &'env [u8], receive: ReceiveMode) -> Result<()> {
+        // SAFETY: as for `later`.
+        unsafe { self.raw.pack(Span::of(bytes), SendMode::Cheaper, receive) }
+    }
+
+    /// Appends bytes, with whatever modes.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn pack(&mut self, bytes: &'env [u8], send: SendMode, receive: ReceiveMode) -> Result<()> {
+        // SAFETY: as for `later`.
+        unsafe { self.raw.pack(Span::of(bytes), send, receive) }
+    }
+
+    /// Appends a value that the receiver gets at once ([`Incoming::get`]).
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, value: &T) -> Result<()> {
+        self.safer(value.as_bytes(), ReceiveMode::Express)
+    }
+
+    /// Appends the elements of a slice, read when it is cheapest.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    #[inline]
+    pub fn slice<T: IntoBytes + Immutable>(&mut self, values: &'env [T], receive: ReceiveMode) -> Result<()> {
+        self.cheaper(values.as_bytes(), receive)
+    }
+
+    /// Appends several pieces with the same modes.
+    ///
+    /// # Errors
+    /// As [`Channel::send`].
+    pub fn pack_all(&mut self, pieces: &[IoSlice<'env>], send: SendMode, receive: ReceiveMode) -> Result<()> {
+        for piece in pieces {
+            // SAFETY: as for `later`: what an `IoSlice` names is borrowed for all of its lifetime.
+            unsafe { self.raw.pack(Span::of(piece), send, receive)? };
+        }
+        Ok(())
+    }
+}
+
+/// A message that is being unpacked ([`Channel::receive`]).
+pub struct Incoming<'env> {
+    raw: RawIncoming,
+    _env: PhantomData<&'env mut &'env ()>,
+}
+
+impl<'env> Incoming<'env> {
+    /// The rank that it comes from.
+    pub fn rank(&self) -> usize {
+        self.raw.rank()
+    }
+
+    /// Takes bytes that are there when this returns ([`ReceiveMode::Express`]).
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    #[inline]
+    pub fn express(&mut self, bytes: &mut [u8], send: SendMode) -> Result<()> {
+        // SAFETY: the slice outlives the call, which forgets it in whatever way it ends.
+        unsafe { self.raw.unpack(Span::of_mut(bytes), send, ReceiveMode::Express) }
+    }
+
+    /// Takes bytes that are there at the message's end ([`ReceiveMode::Cheaper`]).
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    #[inline]
+    pub fn cheaper(&mut self, bytes: &'env mut [u8], send: SendMode) -> Result<()> {
+        // SAFETY: the slice outlives `Channel::receive`, which does not return before the message was ended or dropped.
+        unsafe { self.raw.unpack(Span::of_mut(bytes), send, ReceiveMode::Cheaper) }
+    }
+
+    /// Takes bytes, with whatever modes.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    #[inline]
+    pub fn unpack(&mut self, bytes: &'env mut [u8], send: SendMode, receive: ReceiveMode) -> Result<()> {
+        // SAFETY: as for `cheaper`.
+        unsafe { self.raw.unpack(Span::of_mut(bytes), send, receive) }
+    }
+
+    /// Takes a value that was packed by [`Outgoing::put`].
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    #[inline]
+    pub fn get<T: FromBytes + IntoBytes>(&mut self) -> Result<T> {
+        let mut value = T::new_zeroed();
+        self.express(value.as_mut_bytes(), SendMode::Safer)?;
+        Ok(value)
+    }
+
+    /// Takes the elements of a slice, packed by [`Outgoing::slice`].
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    #[inline]
+    pub fn slice<T: FromBytes + IntoBytes>(
+        &mut self,
+        values: &'env mut [T],
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        self.unpack(values.as_mut_bytes(), SendMode::Cheaper, receive)
+    }
+
+    /// Takes several pieces with the same modes.
+    ///
+    /// # Errors
+    /// As [`Channel::receive`].
+    pub fn unpack_all(
+        &mut self,
+        pieces: &'env mut [IoSliceMut<'env>],
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        for piece in pieces {
+            // SAFETY: as for `cheaper`.
+            unsafe { self.raw.unpack(Span::of_mut(piece), send, receive)? };
+        }
+        Ok(())
+    }
+}

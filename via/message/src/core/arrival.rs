@@ -1,0 +1,180 @@
+//! The stream of packets, on its way in.
+
+use super::Core;
+use super::connection::{Arrived, Way};
+use crate::packet::{self, HEADER, Header, flag, kind};
+use crate::port::{Hello, LinkId, Packet};
+use crate::{Error, Result};
+
+impl Core {
+    /// A packet has come.
+    #[inline]
+    pub(super) fn arrived(&mut self, rail: usize, id: LinkId, packet: Packet) -> Result<()> {
+        // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
+        let Some(header) = (unsafe { Header::read(packet.span) }) else {
+            self.rails[rail].port.give_back(id, packet);
+            return self.broke(rail, id, "a packet without a header, or with another length than it says");
+        };
+        let connection = self.connection(id);
+        if header.dead & !connection.dead != 0 {
+            self.peer_left(id, header.dead)?;
+        }
+        let connection = self.connection(id);
+        packet::advance(&mut connection.data_done, header.data_freed.get());
+        packet::advance(&mut connection.control_done, header.control_freed.get());
+        if connection.several {
+            self.acknowledged(id, header.acknowledge.get());
+        }
+        let connection = self.connection(id);
+        if !connection.controls.is_empty() {
+            self.stir(id);
+        }
+        if header.kind == kind::COUNTERS {
+            self.rails[rail].port.give_back(id, packet);
+            return Ok(());
+        }
+        let connection = self.connection(id);
+        let sequence = header.sequence.get();
+        if sequence != connection.expected {
+            let again = packet::is_before(sequence, connection.expected) && connection.several;
+            self.rails[rail].port.give_back(id, packet);
+            // It came by another rail already.
+            return if again { Ok(()) } else { self.broke(rail, id, "a packet was left out") };
+        }
+        connection.expected = sequence.wrapping_add(1);
+        if header.kind == kind::DATA {
+            let bytes = packet.span.skip(HEADER);
+            let first = connection.inbox.is_empty() && !connection.unpacking;
+            connection.inbox.push_back(Arrived {
+                rail,
+                flags: header.flags,
+                longs: header.long.get(),
+                packet,
+                bytes,
+            });
+            let (channel, peer) = (connection.channel, connection.peer);
+            if first {
+                if header.flags & flag::FIRST == 0 {
+                    return self.broke(rail, id, "a message has no beginning");
+                }
+                self.channel(channel).ready.push_back(peer);
+            }
+            // Where packets are kept at the sender, it waits to hear of them.
+            return if self.connection(id).several { self.tell(id) } else { Ok(()) };
+        }
+        let outcome = self.directive(id, &header, packet.span.skip(HEADER));
+        self.rails[rail].port.give_back(id, packet);
+        let connection = self.connection(id);
+        connection.control_freed = connection.control_freed.wrapping_add(1);
+        match outcome {
+            Ok(()) => self.go_on(id),
+            Err(what) => self.broke(rail, id, what),
+        }
+    }
+
+    /// Packets before that number have come: they need not be kept.
+    fn acknowledged(&mut self, id: LinkId, before: u32) {
+        let connection = match self.connections.get_mut(id as usize) {
+            Some(Some(connection)) => connection,
+            _ => return,
+        };
+        if packet::is_before(connection.sequence, before) {
+            return; // It cannot have what never went.
+        }
+        while let Some(retained) = connection.retained.front().copied()
+            && packet::is_before(retained.sequence, before)
+        {
+            connection.retained.pop_front();
+            if let Some(left) = &mut connection.replaying {
+                *left = (*left).min(connection.retained.len());
+            }
+            self.rails[retained.rail].port.release(id, retained.index);
+        }
+    }
+
+    /// The next packet of the message that is being unpacked, if it has come.
+    #[inline]
+    pub(crate) fn next_packet(&mut self, id: LinkId) -> Result<Option<Arrived>> {
+        let connection = self.connection(id);
+        match connection.inbox.pop_front() {
+            Some(arrived) => Ok(Some(arrived)),
+            None => match &connection.failed {
+                Some(why) => Err(Error::Unreachable { rank: connection.peer, why: why.clone() }),
+                None => Ok(None),
+            },
+        }
+    }
+
+    /// The packet that ends the message that is being unpacked, if it has come.
+    pub(crate) fn find_last(&mut self, id: LinkId) -> Option<Arrived> {
+        self.connection(id).inbox.iter().find(|arrived| arrived.flags & flag::LAST != 0).copied()
+    }
+
+    /// Whether the next packet has bytes that go in order.
+    pub(crate) fn has_early_packet(&mut self, id: LinkId) -> bool {
+        self.connection(id).inbox.front().is_some_and(|arrived| arrived.flags & flag::LATER == 0)
+    }
+
+    /// A packet's bytes were taken: its buffer is free for the next.
+    #[inline]
+    pub(crate) fn free_packet(&mut self, id: LinkId, arrived: Arrived) -> Result<()> {
+        self.rails[arrived.rail].port.give_back(id, arrived.packet);
+        let connection = self.connection(id);
+        connection.data_freed = connection.data_freed.wrapping_add(1);
+        self.tell(id)
+    }
+
+    /// A message was unpacked; the next may be taken.
+    #[inline]
+    pub(crate) fn end_incoming(&mut self, id: LinkId) {
+        let connection = self.connection(id);
+        connection.unpacking = false;
+        connection.message_in = connection.message_in.wrapping_add(1);
+        if !connection.inbox.is_empty() {
+            let (channel, peer) = (connection.channel, connection.peer);
+            self.channel(channel).ready.push_back(peer);
+        }
+    }
+
+    /// A link is there.
+    #[cold]
+    pub(super) fn up(&mut self, rail: usize, id: LinkId, hello: Hello) -> Result<()> {
+        let described = self.options.described;
+        let connection = self.connection(id);
+        if hello.rank.get() as usize != connection.peer || hello.channel.get() as usize != connection.channel
+        {
+            return self.broke(rail, id, "it is another rank than the one that was asked");
+        }
+        if (hello.described.get() != 0) != described {
+            let rank = connection.peer;
+            self.sever(id, "one end describes messages, and the other does not");
+            return Err(Error::Options { rank, what: "only one of the two describes messages" });
+        }
+        connection.begin(rail);
+        let others = if connection.asked { 0 } else { hello.rails.get() & !(1 << rail) };
+        connection.asked = true;
+        connection.ways[rail] = Way::Up;
+        let capacity = (hello.packet_bytes.get() as usize).saturating_sub(HEADER);
+        if capacity < 64 || hello.window.get() < 2 {
+            return self.broke(rail, id, "its packets are too small, or too few");
+        }
+        connection.capacity = connection.capacity.min(capacity);
+        connection.window = connection.window.min(hello.window.get().min(1024) as u16);
+        connection.threshold = connection.threshold.min((hello.threshold.get() as usize).max(1));
+        if connection.active.is_none() && connection.failed.is_none() {
+            connection.active = Some(rail);
+        }
+        if others != 0 {
+            // Asked for from here too: so both ends know of each rail whether it may yet come.
+            self.ask_for(id, others)?;
+        }
+        self.go_on(id)
+    }
+
+    /// The peer breaks the protocol: that rail is left.
+    #[cold]
+    pub(super) fn broke(&mut self, rail: usize, id: LinkId, what: &'static str) -> Result<()> {
+        self.rails[rail].port.leave(id);
+        self.down(rail, id, format!("it broke the protocol: {what}"))
+    }
+}

@@ -1,0 +1,139 @@
+//! Directives: packets that steer, and carry none of the message's bytes. They are carried out as they come, so that
+//! their room is free again at once.
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::long::EarlyGrant;
+use super::stream::Open;
+use super::{Core, MAX_RAILS};
+use crate::Result;
+use crate::packet::{Grant, HEADER, Header, kind};
+use crate::port::LinkId;
+use crate::span::Span;
+
+/// What one end tells the other to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Control {
+    /// Put a long piece there.
+    Grant { message: u32, long: u16 },
+    /// A long piece is there.
+    Done { message: u32, long: u16 },
+    /// Put no more of that message.
+    Refuse { message: u32 },
+}
+
+/// Most places that may wait for a piece that is not packed yet.
+const MAX_EARLY: usize = 4096;
+
+impl Core {
+    /// Has a directive sent as soon as can be.
+    pub(super) fn control(&mut self, id: LinkId, control: Control) -> Result<()> {
+        self.connection(id).controls.push_back(control);
+        self.flush_controls(id)
+    }
+
+    /// Sends what directives can be sent.
+    pub(super) fn flush_controls(&mut self, id: LinkId) -> Result<()> {
+        loop {
+            let connection = self.connection(id);
+            let (Some(control), Some(rail)) = (connection.controls.front().copied(), connection.active)
+            else {
+                return Ok(());
+            };
+            // The answer that brings room has it looked after again.
+            if !connection.has_control_credit() || connection.replaying.is_some() {
+                return Ok(());
+            }
+            let Some(buffer) = self.rails[rail].port.buffer(id) else {
+                self.stir(id);
+                return Ok(());
+            };
+            let connection = self.connection(id);
+            connection.controls.pop_front();
+            connection.control_sent = connection.control_sent.wrapping_add(1);
+            let open = Open { rail, buffer };
+            let mut used = 0;
+            let (kind, message, long) = match control {
+                Control::Grant { message, long } => {
+                    used = self.write_grants(id, long, buffer.span.skip(HEADER));
+                    (kind::GRANT, message, long)
+                }
+                Control::Done { message, long } => (kind::DONE, message, long),
+                Control::Refuse { message } => (kind::REFUSE, message, 0),
+            };
+            let header = Header { kind, long: long.into(), message: message.into(), ..Header::default() };
+            self.send_counted(id, open, used, header)?;
+        }
+    }
+
+    /// Writes the places of a long piece; answers how many bytes.
+    fn write_grants(&mut self, id: LinkId, long: u16, room: Span) -> usize {
+        let connection = self.connection(id);
+        let Some(long) = connection.longs_in.iter().find(|candidate| candidate.number == long) else {
+            return 0;
+        };
+        let mut used = 0;
+        for (rail, exposure) in &long.exposures {
+            let grant = Grant { rail: (*rail as u32).into(), token: exposure.token };
+            // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
+            used += unsafe { room.skip(used).fill(Span::of(grant.as_bytes())) };
+        }
+        used
+    }
+
+    /// Carries a directive out.
+    pub(super) fn directive(
+        &mut self,
+        id: LinkId,
+        header: &Header,
+        bytes: Span,
+    ) -> std::result::Result<(), &'static str> {
+        let (message, number) = (header.message.get(), header.long.get());
+        // SAFETY: the packet is ours until it is given back, and nobody writes it.
+        let bytes = unsafe { bytes.bytes() };
+        match header.kind {
+            kind::GRANT => self.granted(id, message, number, bytes),
+            kind::DONE => {
+                let connection = self.connection(id);
+                if connection.message_in == message
+                    && let Some(long) = connection.longs_in.iter_mut().find(|long| long.number == number)
+                {
+                    long.done = true;
+                }
+                Ok(())
+            }
+            kind::REFUSE => {
+                self.refused(id, message);
+                Ok(())
+            }
+            _ => Err("a packet of no known kind"),
+        }
+    }
+
+    fn granted(
+        &mut self,
+        id: LinkId,
+        message: u32,
+        number: u16,
+        bytes: &[u8],
+    ) -> std::result::Result<(), &'static str> {
+        let rails = self.rails.len();
+        let connection = self.connection(id);
+        let Ok(grants) = <[Grant]>::ref_from_bytes(bytes) else { return Err("a place has half a name") };
+        if grants.len() > MAX_RAILS {
+            return Err("a place on more rails than there can be");
+        }
+        if let Some(long) =
+            connection.longs_out.iter_mut().find(|long| long.message == message && long.number == number)
+        {
+            long.grant(grants, rails);
+            return Ok(());
+        }
+        if message != connection.message_out || connection.early.len() >= MAX_EARLY {
+            // Of a message that is over: the receiver gave it up.
+            return Ok(());
+        }
+        connection.early.push(EarlyGrant { number, grants: grants.to_vec() });
+        Ok(())
+    }
+}

@@ -1,0 +1,377 @@
+//! Long pieces: put straight from the sender's memory into the receiver's, by all rails that are there.
+//!
+//! The receiver knows from its own unpacking that a long piece comes, so it need not be told: it sends the place, and the
+//! sender puts.
+
+use super::control::Control;
+use super::{Core, connection::Way};
+use crate::Result;
+use crate::packet::Grant;
+use crate::port::{Exposure, LinkId};
+use crate::span::Span;
+
+/// Most bytes of one put.
+const MOST: usize = 4 << 20;
+/// Bytes of one put where several rails share a piece: small enough that the faster takes more, large enough that none
+/// waits for the next.
+const STRIPE: usize = 128 << 10;
+/// Puts of one piece that are under way on each rail, where several share it.
+const AHEAD: usize = 2;
+
+/// A part of a long piece that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    put: u64,
+    rail: usize,
+    start: usize,
+    len: usize,
+}
+
+/// A long piece to be sent.
+pub(crate) struct LongOut {
+    pub(super) message: u32,
+    pub(super) number: u16,
+    span: Span,
+    /// Its bytes may be read.
+    ready: bool,
+    /// The receiver waits for this one alone.
+    express: bool,
+    grants: Vec<Grant>,
+    /// Up to here it was put once.
+    next: usize,
+    /// What was put in vain.
+    again: Vec<(usize, usize)>,
+    parts: Vec<Part>,
+    told: bool,
+    refused: bool,
+    /// Keeps the bytes, where they are a copy.
+    _owned: Option<Box<[u8]>>,
+}
+
+/// A place for a piece that is not packed yet.
+pub(super) struct EarlyGrant {
+    pub(super) number: u16,
+    pub(super) grants: Vec<Grant>,
+}
+
+/// A long piece to be received.
+pub(super) struct LongIn {
+    pub(super) number: u16,
+    pub(super) span: Span,
+    pub(super) exposures: Vec<(usize, Exposure)>,
+    pub(super) done: bool,
+}
+
+impl LongOut {
+    /// A piece of the message that is being packed.
+    pub(crate) fn new(number: u16, span: Span, ready: bool, express: bool, owned: Option<Box<[u8]>>) -> Self {
+        Self {
+            message: 0,
+            number,
+            span,
+            ready,
+            express,
+            grants: Vec::new(),
+            next: 0,
+            again: Vec::new(),
+            parts: Vec::new(),
+            told: false,
+            refused: false,
+            _owned: owned,
+        }
+    }
+
+    pub(super) fn grant(&mut self, grants: &[Grant], rails: usize) {
+        for grant in grants {
+            let known = self.grants.iter().any(|known| known.rail == grant.rail);
+            if !known && (grant.rail.get() as usize) < rails {
+                self.grants.push(*grant);
+            }
+        }
+    }
+
+    /// Whether all of it has been given to a port.
+    fn is_posted(&self) -> bool {
+        self.refused || (self.next == self.span.len && self.again.is_empty())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_posted() && self.parts.is_empty()
+    }
+
+    /// The next bytes to put.
+    fn take(&mut self, most: usize) -> Option<(usize, usize)> {
+        if let Some(part) = self.again.pop() {
+            return Some(part);
+        }
+        let len = (self.span.len - self.next).min(most);
+        let start = self.next;
+        self.next += len;
+        (len > 0).then_some((start, len))
+    }
+}
+
+/// How far the long pieces of a message are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Longs {
+    /// Whatever is sent now comes behind them.
+    pub(crate) behind: bool,
+    /// None of their memory is read any more.
+    pub(crate) complete: bool,
+    /// The receiver did not want one of them.
+    pub(crate) refused: bool,
+}
+
+impl Core {
+    /// Takes a long piece on.
+    ///
+    /// # Safety
+    /// Its memory is valid, and nobody writes it from when it is ready until it is complete or the connection is severed.
+    pub(crate) unsafe fn add_long(&mut self, id: LinkId, mut long: LongOut) -> Result<()> {
+        let rails = self.rails.len();
+        let connection = self.connection(id);
+        long.message = connection.message_out;
+        while let Some(at) = connection.early.iter().position(|early| early.number == long.number) {
+            long.grant(&connection.early.swap_remove(at).grants, rails);
+        }
+        connection.longs_out.push(long);
+        self.pump_longs(id)
+    }
+
+    /// All bytes of long pieces may be read now.
+    pub(crate) fn release_longs(&mut self, id: LinkId) -> Result<()> {
+        for long in &mut self.connection(id).longs_out {
+            long.ready = true;
+        }
+        self.pump_longs(id)
+    }
+
+    /// How far the long pieces are, or the one of that number.
+    pub(crate) fn longs(&mut self, id: LinkId, number: Option<u16>) -> Longs {
+        let ordered = self.is_one_ordered(id);
+        let mut all = Longs { behind: true, complete: true, refused: false };
+        for long in
+            self.connection(id).longs_out.iter().filter(|long| number.is_none_or(|n| n == long.number))
+        {
+            all.complete &= long.is_complete();
+            all.behind &= long.is_complete() || (ordered && long.is_posted());
+            all.refused |= long.refused;
+        }
+        all
+    }
+
+    /// Whether packets come behind puts since both go by the same rail, and no other was ever used.
+    fn is_one_ordered(&mut self, id: LinkId) -> bool {
+        let connection = self.connection(id);
+        match connection.active {
+            Some(rail) if !connection.several => self.rails[rail].ordered,
+            _ => false,
+        }
+    }
+
+    /// The message is over.
+    pub(crate) fn end_outgoing(&mut self, id: LinkId) {
+        let connection = self.connection(id);
+        connection.packing = false;
+        connection.message_out = connection.message_out.wrapping_add(1);
+        connection.longs_out.clear();
+        connection.early.clear();
+    }
+
+    /// Puts what can be put, and says so where the receiver waits.
+    pub(super) fn pump_longs(&mut self, id: LinkId) -> Result<()> {
+        if self.connection(id).longs_out.is_empty() {
+            return Ok(());
+        }
+        let mut longs = std::mem::take(&mut self.connection(id).longs_out);
+        let mut outcome = Ok(());
+        for long in &mut longs {
+            if long.ready && !long.is_posted() && outcome.is_ok() {
+                outcome = self.put_long(id, long);
+            }
+        }
+        let ordered = self.is_one_ordered(id);
+        let connection = self.connection(id);
+        connection.longs_out = longs;
+        for long in &mut connection.longs_out {
+            if long.express && !long.told && (long.is_complete() || (ordered && long.is_posted())) {
+                long.told = true;
+                connection.controls.push_back(Control::Done { message: long.message, long: long.number });
+            }
+        }
+        outcome?;
+        self.flush_controls(id)
+    }
+
+    /// Puts what can be put of one.
+    fn put_long(&mut self, id: LinkId, long: &mut LongOut) -> Result<()> {
+        let connection = self.connection(id);
+        let usable = |grant: &Grant, ways: &[Way]| {
+            ways.get(grant.rail.get() as usize).is_some_and(|way| *way == Way::Up)
+        };
+        let rails = long.grants.iter().filter(|grant| usable(grant, &connection.ways)).count();
+        let (most, ahead) = if rails > 1 { (STRIPE, AHEAD) } else { (MOST, usize::MAX) };
+        loop {
+            let mut any = false;
+            for n in 0..long.grants.len() {
+                let grant = long.grants[n];
+                let rail = grant.rail.get() as usize;
+                let connection = self.connection(id);
+                if !usable(&grant, &connection.ways)
+                    || long.parts.iter().filter(|part| part.rail == rail).count() >= ahead
+                {
+                    continue;
+                }
+                let put = connection.next_put;
+                let Some((start, len)) = long.take(most) else { return Ok(()) };
+                let memory = long.span.skip(start).first(len);
+                // SAFETY: as `add_long` was promised; a part is forgotten only when its put is over or its rail is gone.
+                let posted =
+                    unsafe { self.rails[rail].port.put(id, put, memory, &grant.token, start as u64) };
+                match posted {
+                    Ok(true) => {
+                        self.connection(id).next_put += 1;
+                        long.parts.push(Part { put, rail, start, len });
+                        any = true;
+                    }
+                    Ok(false) => long.again.push((start, len)),
+                    Err(e) => {
+                        long.again.push((start, len));
+                        return Err(e);
+                    }
+                }
+            }
+            if !any {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A part has arrived.
+    pub(super) fn put_is_over(&mut self, id: LinkId, put: u64) -> Result<()> {
+        for long in &mut self.connection(id).longs_out {
+            if let Some(at) = long.parts.iter().position(|part| part.put == put) {
+                long.parts.swap_remove(at);
+                break;
+            }
+        }
+        self.pump_longs(id)
+    }
+
+    /// What was under way on a rail is to be put again.
+    pub(super) fn puts_are_void(&mut self, id: LinkId, rail: usize) {
+        for long in &mut self.connection(id).longs_out {
+            let again = &mut long.again;
+            long.parts.retain(|part| {
+                if part.rail == rail {
+                    again.push((part.start, part.len));
+                }
+                part.rail != rail
+            });
+        }
+    }
+
+    /// The receiver takes no more of a message.
+    pub(super) fn refused(&mut self, id: LinkId, message: u32) {
+        for long in &mut self.connection(id).longs_out {
+            if long.message == message && !long.is_posted() {
+                long.refused = true;
+            }
+        }
+        // Those that are packed from now on are refused by themselves: see `is_refused`.
+        let connection = self.connection(id);
+        if connection.message_out == message {
+            connection.refused = Some(message);
+        }
+    }
+
+    /// The sender gives its message up: nothing more is put.
+    pub(crate) fn give_up_longs(&mut self, id: LinkId) {
+        for long in &mut self.connection(id).longs_out {
+            long.refused |= !long.is_posted();
+        }
+    }
+
+    /// Whether the receiver takes no more of the message that is being packed.
+    pub(crate) fn is_refused(&mut self, id: LinkId) -> bool {
+        let connection = self.connection(id);
+        connection.refused == Some(connection.message_out)
+    }
+
+    /// Gives the peer a place for a long piece.
+    ///
+    /// # Safety
+    /// The memory is valid and nobody else touches it until it is done and concealed, or the connection is severed.
+    pub(crate) unsafe fn expect_long(&mut self, id: LinkId, number: u16, span: Span) -> Result<()> {
+        let connection = self.connection(id);
+        let message = connection.message_in;
+        connection.longs_in.push(LongIn { number, span, exposures: Vec::new(), done: false });
+        self.expose(id, number)?;
+        self.control(id, Control::Grant { message, long: number })
+    }
+
+    /// Exposes a piece on those rails that are there and where it is not yet; answers whether there are such.
+    fn expose(&mut self, id: LinkId, number: u16) -> Result<bool> {
+        let mut any = false;
+        for rail in 0..self.rails.len() {
+            let connection = self.connection(id);
+            if connection.ways[rail] != Way::Up {
+                continue;
+            }
+            let Some(long) = connection.longs_in.iter().find(|long| long.number == number) else { break };
+            if long.exposures.iter().any(|(known, _)| *known == rail) {
+                continue;
+            }
+            let span = long.span;
+            // SAFETY: as `expect_long` was promised.
+            let exposure = unsafe { self.rails[rail].port.expose(id, span)? };
+            any = true;
+            if let Some(long) = self.connection(id).longs_in.iter_mut().find(|long| long.number == number) {
+                long.exposures.push((rail, exposure));
+            }
+        }
+        Ok(any)
+    }
+
+    /// Whether a long piece has come.
+    pub(crate) fn has_come(&mut self, id: LinkId, number: u16) -> Result<bool> {
+        let connection = self.connection(id);
+        let done = connection.longs_in.iter().all(|long| long.number != number || long.done);
+        match &connection.failed {
+            Some(why) if !done => Err(crate::Error::Unreachable { rank: connection.peer, why: why.clone() }),
+            _ => Ok(done),
+        }
+    }
+
+    /// Takes back all places of the message that is being unpacked: it has come, or no port can reach them any more.
+    pub(crate) fn conceal_all(&mut self, id: LinkId) {
+        if self.connection(id).longs_in.is_empty() {
+            return;
+        }
+        let mut longs = std::mem::take(&mut self.connection(id).longs_in);
+        for (rail, exposure) in longs.drain(..).flat_map(|long| long.exposures) {
+            self.rails[rail].port.conceal(id, exposure.id);
+        }
+        self.connection(id).longs_in = longs;
+    }
+
+    /// Takes no more of the message that is being unpacked.
+    pub(crate) fn refuse(&mut self, id: LinkId) -> Result<()> {
+        let message = self.connection(id).message_in;
+        self.control(id, Control::Refuse { message })
+    }
+
+    /// Rails have gone: pieces that are expected get places on those that are left.
+    pub(super) fn expose_anew(&mut self, id: LinkId) -> Result<()> {
+        let connection = self.connection(id);
+        let message = connection.message_in;
+        let numbers: Vec<u16> =
+            connection.longs_in.iter().filter(|long| !long.done).map(|long| long.number).collect();
+        for number in numbers {
+            if self.expose(id, number)? {
+                self.control(id, Control::Grant { message, long: number })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,364 @@
+//! What the objects of a session share: rails, connections, and what happens on them.
+//!
+//! A connection is all that goes between two ranks on a channel. Its packets are one numbered stream, which goes by one
+//! rail at a time; long pieces go by all rails that are there. See `ARCHITECTURE.md` for why this cannot lock up.
+
+mod arrival;
+mod connection;
+mod control;
+mod failover;
+mod long;
+mod stream;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub(crate) use connection::{Arrived, Connection};
+pub(crate) use long::LongOut;
+pub(crate) use stream::Open;
+
+use crate::port::{Event, Hello, LinkId, Port, Wake};
+use crate::{Error, Result};
+
+/// Directives that may be under way in each direction, on top of the packets with bytes.
+pub(crate) const CONTROL: usize = 8;
+/// Packets beside: those that carry counters only, of which there are never more than this under way (one for each half
+/// of a window of data, of directives, and of both).
+pub(crate) const RESERVE: usize = 8;
+/// Most rails: each has a bit in a header.
+pub(crate) const MAX_RAILS: usize = 8;
+
+/// What a session was opened with.
+#[derive(Debug, Clone)]
+pub(crate) struct Options {
+    pub(crate) session: String,
+    pub(crate) rank: usize,
+    pub(crate) size: usize,
+    pub(crate) packet_bytes: usize,
+    pub(crate) window: usize,
+    pub(crate) threshold: usize,
+    pub(crate) described: bool,
+    pub(crate) patience: Option<Duration>,
+}
+
+impl Options {
+    pub(crate) fn hello(&self, channel: usize) -> Hello {
+        Hello::new(
+            &self.session,
+            self.rank,
+            channel,
+            self.packet_bytes,
+            self.window,
+            self.threshold,
+            self.described,
+        )
+    }
+}
+
+/// A port, by the name that all ranks have for what it is on.
+pub(crate) struct Rail {
+    pub(crate) name: String,
+    pub(crate) port: Box<dyn Port>,
+    pub(crate) ordered: bool,
+}
+
+/// A channel's part of what is shared.
+#[derive(Default)]
+struct Channel {
+    /// Ranks of which a message has begun to arrive, in the order in which they did.
+    ready: VecDeque<usize>,
+    /// The rails that it may use; all, where none are named.
+    rails: Option<Vec<usize>>,
+}
+
+/// What the objects of a session share.
+pub(crate) struct Core {
+    pub(crate) options: Options,
+    rails: Vec<Rail>,
+    /// Where each rank is on each rail.
+    addresses: Vec<Vec<Option<String>>>,
+    connections: Vec<Option<Box<Connection>>>,
+    channels: Vec<Channel>,
+    events: Vec<Event>,
+    /// Connections that could not send what they have to, for want of a buffer or of credits.
+    stirred: Vec<LinkId>,
+    /// Connections that have failed.
+    failures: usize,
+    /// Bytes that the layer itself has copied, out and in.
+    pub(crate) copied: (u64, u64),
+}
+
+impl Core {
+    pub(crate) fn new(options: Options, rails: Vec<Rail>, addresses: Vec<Vec<Option<String>>>) -> Self {
+        Self {
+            options,
+            rails,
+            addresses,
+            connections: Vec::new(),
+            channels: Vec::new(),
+            events: Vec::new(),
+            stirred: Vec::new(),
+            failures: 0,
+            copied: (0, 0),
+        }
+    }
+
+    /// The number of the connection to a rank on a channel.
+    pub(crate) fn id(&self, channel: usize, rank: usize) -> LinkId {
+        (channel * self.options.size + rank) as LinkId
+    }
+
+    fn channel(&mut self, channel: usize) -> &mut Channel {
+        if self.channels.len() <= channel {
+            self.channels.resize_with(channel + 1, Channel::default);
+        }
+        &mut self.channels[channel]
+    }
+
+    /// The rails by those names are those that a channel asks for; all, when there are none.
+    pub(crate) fn set_rails(&mut self, channel: usize, names: &[&str]) -> Result<()> {
+        let find = |name: &&str| {
+            self.rails
+                .iter()
+                .position(|rail| rail.name == **name)
+                .ok_or_else(|| Error::Config(format!("this rank has no rail {name:?}")))
+        };
+        let rails = names.iter().map(find).collect::<Result<Vec<_>>>()?;
+        self.channel(channel).rails = if rails.is_empty() { None } else { Some(rails) };
+        Ok(())
+    }
+
+    /// A connection; made where there is none, and not connected then.
+    #[inline]
+    pub(crate) fn connection(&mut self, id: LinkId) -> &mut Connection {
+        let at = id as usize;
+        if self.connections.get(at).is_none_or(Option::is_none) {
+            self.open(at);
+        }
+        match &mut self.connections[at] {
+            Some(connection) => connection,
+            None => unreachable!("it was just made"),
+        }
+    }
+
+    #[cold]
+    fn open(&mut self, at: usize) {
+        if self.connections.len() <= at {
+            self.connections.resize_with(at + 1, || None);
+        }
+        let (channel, peer) = (at / self.options.size, at % self.options.size);
+        self.connections[at] =
+            Some(Box::new(Connection::new(channel, peer, self.rails.len(), &self.options)));
+    }
+
+    /// Begins to connect, where nobody has; answers whether it is connected.
+    pub(crate) fn connect(&mut self, id: LinkId) -> Result<bool> {
+        let connection = self.connection(id);
+        if connection.active.is_some() {
+            return Ok(true);
+        }
+        if let Some(why) = &connection.failed {
+            return Err(Error::Unreachable { rank: connection.peer, why: why.clone() });
+        }
+        if !connection.asked {
+            self.ask(id)?;
+        }
+        Ok(false)
+    }
+
+    /// Asks for links on all rails that both have.
+    #[cold]
+    fn ask(&mut self, id: LinkId) -> Result<()> {
+        let connection = self.connection(id);
+        let (channel, peer) = (connection.channel, connection.peer);
+        let chosen = self.channel(channel).rails.clone();
+        let rails = (0..self.rails.len()).filter(|rail| {
+            let has = |rank: usize| {
+                self.addresses.get(rank).and_then(|rails| rails.get(*rail)).is_some_and(Option::is_some)
+            };
+            has(self.options.rank) && has(peer) && chosen.as_ref().is_none_or(|chosen| chosen.contains(rail))
+        });
+        let rails = rails.fold(0, |rails, rail| rails | 1 << rail);
+        if rails == 0 {
+            let names: Vec<_> = self.rails.iter().map(|rail| rail.name.as_str()).collect();
+            let why = format!("it has none of the rails {}", names.join(", "));
+            self.fail(id, &why);
+            return Err(Error::Unreachable { rank: peer, why });
+        }
+        self.ask_for(id, rails)
+    }
+
+    /// Asks for links on those rails, a bit each.
+    #[cold]
+    fn ask_for(&mut self, id: LinkId, rails: u32) -> Result<()> {
+        let connection = self.connection(id);
+        connection.asked = true;
+        let (channel, peer) = (connection.channel, connection.peer);
+        let mut hello = self.options.hello(channel);
+        hello.rails = rails.into();
+        for n in (0..self.rails.len()).filter(|n| rails & 1 << n != 0) {
+            let address = self.addresses.get(peer).and_then(|rails| rails.get(n)).and_then(Option::as_ref);
+            if let Some(address) = address {
+                let address = address.clone();
+                self.connection(id).begin(n);
+                self.rails[n].port.connect(id, &address, hello)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// No way to a rank is left on a channel.
+    #[cold]
+    fn fail(&mut self, id: LinkId, why: &str) {
+        let failed = &mut self.connection(id).failed;
+        if failed.is_none() {
+            *failed = Some(why.to_owned());
+            self.failures += 1;
+        }
+    }
+
+    /// Drives all rails, and does what comes of it.
+    #[inline]
+    pub(crate) fn progress(&mut self) -> Result<()> {
+        for n in 0..self.rails.len() {
+            let mut events = std::mem::take(&mut self.events);
+            let outcome = self.rails[n].port.poll(&mut events);
+            for event in events.drain(..) {
+                self.happened(n, event)?;
+            }
+            self.events = events;
+            outcome?;
+        }
+        if !self.stirred.is_empty() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn happened(&mut self, rail: usize, event: Event) -> Result<()> {
+        match event {
+            Event::Packet(id, packet) => self.arrived(rail, id, packet),
+            Event::Put(id, put) => self.put_is_over(id, put),
+            Event::Up(id, hello) => self.up(rail, id, hello),
+            Event::Down(id, why) => self.down(rail, id, why),
+        }
+    }
+
+    /// Goes on with what had to wait.
+    #[cold]
+    fn settle(&mut self) -> Result<()> {
+        let mut stirred = std::mem::take(&mut self.stirred);
+        for id in stirred.drain(..) {
+            self.connection(id).is_stirred = false;
+            self.go_on(id)?;
+        }
+        // What came meanwhile is in the new one.
+        stirred.append(&mut self.stirred);
+        self.stirred = stirred;
+        Ok(())
+    }
+
+    /// Has a connection looked after in the next turn.
+    fn stir(&mut self, id: LinkId) {
+        let connection = self.connection(id);
+        if !connection.is_stirred {
+            connection.is_stirred = true;
+            self.stirred.push(id);
+        }
+    }
+
+    /// Sends all that a connection has to send and can.
+    fn go_on(&mut self, id: LinkId) -> Result<()> {
+        self.replay(id)?;
+        self.pump_longs(id)?;
+        self.flush_controls(id)?;
+        self.tell(id)
+    }
+
+    /// The next rank of which a message has begun, or the given one if its has: it is taken.
+    #[inline]
+    pub(crate) fn take_ready(&mut self, channel: usize, from: Option<usize>) -> Option<usize> {
+        let ready = &mut self.channel(channel).ready;
+        let Some(wanted) = from else { return ready.pop_front() };
+        match ready.front() {
+            Some(first) if *first == wanted => ready.pop_front(),
+            _ => {
+                let at = ready.iter().position(|rank| *rank == wanted)?;
+                ready.remove(at)
+            }
+        }
+    }
+
+    /// Whether nothing can come on a channel any more from the given rank, or from any; and why.
+    pub(crate) fn is_hopeless(&mut self, channel: usize, from: Option<usize>) -> Option<Error> {
+        if self.failures == 0 {
+            return None;
+        }
+        let (size, own) = (self.options.size, self.options.rank);
+        let mut others = (0..size).filter(|rank| *rank != own && from.is_none_or(|wanted| wanted == *rank));
+        let mut last = None;
+        let connections = &self.connections;
+        let all = others.all(|rank| {
+            let connection = connections.get(channel * size + rank).and_then(Option::as_ref);
+            let failed = connection.and_then(|connection| connection.failed.as_ref());
+            last = failed.map(|why| Error::Unreachable { rank, why: why.clone() });
+            last.is_some()
+        });
+        if all { last } else { None }
+    }
+
+    /// Whether all that was sent has arrived, or is lost.
+    pub(crate) fn is_flushed(&self) -> bool {
+        self.connections.iter().enumerate().all(|(id, connection)| match connection {
+            Some(connection) => {
+                connection.failed.is_some()
+                    || (connection.retained.is_empty()
+                        && self.rails.iter().all(|rail| rail.port.is_flushed(id as LinkId)))
+            }
+            None => true,
+        })
+    }
+
+    /// Tells all other ends what has been done here, before this one goes.
+    pub(crate) fn tell_all(&mut self) -> Result<()> {
+        for id in 0..self.connections.len() {
+            if self.connections[id].is_some() {
+                self.tell_now(id as LinkId)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks all rails to wake a sleeper.
+    pub(crate) fn arm(&mut self, sleepers: &mut Vec<std::os::fd::RawFd>) -> Result<Wake> {
+        let mut wake = if self.stirred.is_empty() { Wake::Told } else { Wake::Now };
+        for rail in &mut self.rails {
+            wake = wake.max(rail.port.arm(sleepers)?);
+        }
+        Ok(wake)
+    }
+
+    /// Leaves a rail to a rank, as if it had broken.
+    pub(crate) fn cut(&mut self, id: LinkId, rail: &str) -> Result<()> {
+        let Some(n) = self.rails.iter().position(|candidate| candidate.name == rail) else {
+            return Err(Error::Config(format!("this rank has no rail {rail:?}")));
+        };
+        if !self.connection(id).asked {
+            // The others are to be used, and this one is not to come later.
+            self.ask(id)?;
+        }
+        self.rails[n].port.leave(id);
+        self.down(n, id, "it was cut".to_owned())
+    }
+
+    /// Leaves all ways to a rank on a channel: after this, no port reaches memory for it.
+    pub(crate) fn sever(&mut self, id: LinkId, why: &str) {
+        for rail in &mut self.rails {
+            rail.port.leave(id);
+        }
+        self.fail(id, why);
+        self.connection(id).active = None;
+        self.conceal_all(id);
+    }
+}

@@ -1,0 +1,147 @@
+//! The stream of packets, on its way out.
+
+use super::Core;
+use super::connection::Retained;
+use crate::packet::{HEADER, Header, kind};
+use crate::port::{Buffer, LinkId};
+use crate::span::Span;
+use crate::{Error, Result};
+
+/// A buffer for a packet to be, and its rail.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Open {
+    pub(crate) rail: usize,
+    pub(crate) buffer: Buffer,
+}
+
+impl Open {
+    /// Where the message's bytes go.
+    #[inline]
+    pub(crate) fn room(&self, used: usize) -> Span {
+        self.buffer.span.skip(HEADER + used)
+    }
+}
+
+impl Core {
+    /// A buffer for a packet with bytes, if there is one and the peer has room for it. `None`: not now.
+    #[inline]
+    pub(crate) fn open_packet(&mut self, id: LinkId) -> Result<Option<Open>> {
+        let connection = self.connection(id);
+        if let Some(why) = &connection.failed {
+            return Err(Error::Unreachable { rank: connection.peer, why: why.clone() });
+        }
+        let Some(rail) = connection.active else { return Ok(None) };
+        if !connection.has_credit() || connection.replaying.is_some() {
+            return Ok(None);
+        }
+        Ok(self.rails[rail].port.buffer(id).map(|buffer| Open { rail, buffer }))
+    }
+
+    /// Gives a buffer back that is not sent.
+    pub(crate) fn drop_packet(&mut self, id: LinkId, open: Open) {
+        self.rails[open.rail].port.release(id, open.buffer.index);
+    }
+
+    /// Sends `used` bytes of the message in a buffer, if that can be now. Where its rail has died meanwhile, it goes by
+    /// another. `longs`: the message's long pieces so far.
+    #[inline]
+    pub(crate) fn send_data(
+        &mut self,
+        id: LinkId,
+        open: Open,
+        used: usize,
+        flags: u8,
+        longs: u16,
+    ) -> Result<bool> {
+        let connection = self.connection(id);
+        if connection.active != Some(open.rail) || connection.replaying.is_some() {
+            return self.send_elsewhere(id, open, used, flags, longs);
+        }
+        connection.data_sent = connection.data_sent.wrapping_add(1);
+        let message = connection.message_out;
+        let header = Header {
+            kind: kind::DATA,
+            flags,
+            long: longs.into(),
+            message: message.into(),
+            ..Header::default()
+        };
+        self.send_counted(id, open, used, header)?;
+        Ok(true)
+    }
+
+    #[cold]
+    fn send_elsewhere(&mut self, id: LinkId, open: Open, used: usize, flags: u8, longs: u16) -> Result<bool> {
+        let Some(other) = self.open_packet(id)? else { return Ok(false) };
+        // SAFETY: both are buffers of ours that are not posted, the first also when its link is gone.
+        unsafe { other.room(0).fill(open.room(0).first(used)) };
+        self.drop_packet(id, open);
+        self.send_data(id, other, used, flags, longs)
+    }
+
+    /// Sends a packet that has a number.
+    #[inline]
+    pub(super) fn send_counted(
+        &mut self,
+        id: LinkId,
+        open: Open,
+        used: usize,
+        mut header: Header,
+    ) -> Result<()> {
+        let connection = self.connection(id);
+        let sequence = connection.sequence;
+        header.sequence = sequence.into();
+        connection.sequence = sequence.wrapping_add(1);
+        let several = connection.several;
+        if several {
+            let Buffer { index, span } = open.buffer;
+            let span = span.first(HEADER + used);
+            connection.retained.push_back(Retained { sequence, rail: open.rail, index, span });
+        }
+        self.send_packet(id, open, used, header, several)
+    }
+
+    /// Sends a packet, with the counters as they are.
+    #[inline]
+    pub(super) fn send_packet(
+        &mut self,
+        id: LinkId,
+        open: Open,
+        used: usize,
+        mut header: Header,
+        keep: bool,
+    ) -> Result<()> {
+        let connection = self.connection(id);
+        connection.told = (connection.data_freed, connection.control_freed, connection.expected);
+        header.len = (used as u16).into();
+        header.dead = connection.dead;
+        header.data_freed = connection.data_freed.into();
+        header.control_freed = connection.control_freed.into();
+        header.acknowledge = connection.expected.into();
+        // SAFETY: the buffer is ours until it is sent, and has room for a header.
+        unsafe { header.write(open.buffer.span) };
+        self.rails[open.rail].port.send(id, open.buffer, HEADER + used, keep)
+    }
+
+    /// Tells the peer the counters, when it is time for it.
+    #[inline]
+    pub(super) fn tell(&mut self, id: LinkId) -> Result<()> {
+        if self.connection(id).owes() { self.tell_now(id) } else { Ok(()) }
+    }
+
+    /// Tells the peer the counters.
+    #[inline(never)]
+    pub(super) fn tell_now(&mut self, id: LinkId) -> Result<()> {
+        let Some(rail) = self.connection(id).active else { return Ok(()) };
+        match self.rails[rail].port.buffer(id) {
+            Some(buffer) => {
+                let header = Header { kind: kind::COUNTERS, ..Header::default() };
+                self.send_packet(id, Open { rail, buffer }, 0, header, false)
+            }
+            None => {
+                self.stir(id);
+                Ok(())
+            }
+        }
+    }
+}

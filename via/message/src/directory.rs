@@ -1,0 +1,140 @@
+//! Where the ranks of a session are: each says where it can be reached on each rail, and learns of all others.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// A rank's addresses, one for each rail; `None` where it does not have the rail.
+pub type Addresses = Vec<Option<String>>;
+
+/// Where ranks find each other.
+#[derive(Debug, Clone)]
+pub enum Directory {
+    /// Written down beforehand, for all ranks.
+    Fixed(Vec<Addresses>),
+    /// Ranks that are threads of one process.
+    Local(Board),
+    /// What `uvia-launch` serves, at this address.
+    Launcher(String),
+}
+
+/// How long ranks wait for each other to start.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A directory for ranks that are threads of one process.
+#[derive(Debug, Clone, Default)]
+pub struct Board(Arc<(Mutex<BTreeMap<usize, Addresses>>, Condvar)>);
+
+impl Board {
+    fn exchange(&self, rank: usize, size: usize, mine: Addresses) -> Result<Vec<Addresses>> {
+        let (known, news) = &*self.0;
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(rank, mine);
+        news.notify_all();
+        let start = Instant::now();
+        while known.len() < size {
+            let Some(left) = PATIENCE.checked_sub(start.elapsed()) else {
+                return Err(late());
+            };
+            (known, _) = news.wait_timeout(known, left).unwrap_or_else(PoisonError::into_inner);
+        }
+        Ok(known.values().cloned().collect())
+    }
+}
+
+fn late() -> Error {
+    Error::Timeout { what: "the other ranks to start", seconds: PATIENCE.as_secs() }
+}
+
+impl Directory {
+    /// Says where a rank is, and learns where all are.
+    ///
+    /// # Errors
+    /// Not all ranks have come in time; the launcher cannot be reached.
+    pub(crate) fn exchange(&self, rank: usize, size: usize, mine: Addresses) -> Result<Vec<Addresses>> {
+        let all = match self {
+            Self::Fixed(all) => all.clone(),
+            Self::Local(board) => board.exchange(rank, size, mine)?,
+            Self::Launcher(address) => ask_launcher(address, rank, &mine)?,
+        };
+        if all.len() != size {
+            return Err(Error::Config(format!(
+                "the directory knows {} ranks, and the session has {size}",
+                all.len()
+            )));
+        }
+        Ok(all)
+    }
+}
+
+/// A rank's line: its number, and its addresses with a tab before each.
+pub fn to_line(rank: usize, addresses: &Addresses) -> String {
+    let mut line = rank.to_string();
+    for address in addresses {
+        line.push('\t');
+        line.push_str(address.as_deref().unwrap_or("-"));
+    }
+    line
+}
+
+/// What [`to_line`] made; `None` for anything else.
+pub fn from_line(line: &str) -> Option<(usize, Addresses)> {
+    let mut words = line.trim_end_matches(['\r', '\n']).split('\t');
+    let rank = words.next()?.parse().ok()?;
+    Some((rank, words.map(|word| (word != "-").then(|| word.to_owned())).collect()))
+}
+
+fn ask_launcher(address: &str, rank: usize, mine: &Addresses) -> Result<Vec<Addresses>> {
+    let failed = |e| Error::io(format!("asking the launcher at {address} for the other ranks"), e);
+    let mut stream = TcpStream::connect(address).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    writeln!(stream, "{}", to_line(rank, mine)).map_err(failed)?;
+    let mut all = BTreeMap::new();
+    for line in BufReader::new(stream).lines() {
+        let line = line.map_err(failed)?;
+        let (rank, addresses) =
+            from_line(&line).ok_or_else(|| Error::Config(format!("the launcher says {line:?}")))?;
+        all.insert(rank, addresses);
+    }
+    Ok(all.into_values().collect())
+}
+
+/// Serves a directory to `size` ranks, until all have come and were told.
+///
+/// # Errors
+/// The socket does not work; a rank says what makes no sense.
+pub fn serve(listener: &TcpListener, size: usize) -> Result<()> {
+    let failed = |e| Error::io("serving the ranks' directory", e);
+    let mut ranks: BTreeMap<usize, (Addresses, TcpStream)> = BTreeMap::new();
+    while ranks.len() < size {
+        let (stream, _) = listener.accept().map_err(failed)?;
+        let mut line = String::new();
+        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+        BufReader::new(&stream).read_line(&mut line).map_err(failed)?;
+        let Some((rank, addresses)) = from_line(&line).filter(|(rank, _)| *rank < size) else {
+            return Err(Error::Config(format!("a rank says {line:?}")));
+        };
+        ranks.insert(rank, (addresses, stream));
+    }
+    let text: String = ranks.iter().map(|(rank, (addresses, _))| to_line(*rank, addresses) + "\n").collect();
+    for (_, mut stream) in ranks.into_values() {
+        stream.write_all(text.as_bytes()).map_err(failed)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_say_what_was_said() {
+        let addresses = vec![Some("02:00:00:00:00:01/3".to_owned()), None, Some("10.0.0.1:99".to_owned())];
+        assert_eq!(from_line(&to_line(3, &addresses)), Some((3, addresses)));
+        assert_eq!(from_line("x\ty"), None);
+    }
+}

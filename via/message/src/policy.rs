@@ -1,0 +1,115 @@
+//! How to wait: the trade-off between latency and the processor's time.
+
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::Result;
+use crate::port::Wake;
+use crate::shared::Shared;
+
+/// How a session waits for what has not come yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Policy {
+    /// Polls without end, and makes no system call: for who has a processor for it.
+    Latency,
+    /// Sleeps at once until the adapter interrupts.
+    Cpu,
+    /// Polls for as long as waits have lately taken, if that is not long; then offers the processor; then sleeps.
+    #[default]
+    Adaptive,
+}
+
+/// Turns that adaptive waits poll at least, and at most.
+const POLLS: std::ops::Range<u32> = 50..4000;
+/// Turns that offer the processor before the wait sleeps.
+const YIELDS: u32 = 200;
+/// Longest sleep: connection requests are looked after in between.
+const NAP: Duration = Duration::from_millis(2);
+
+/// Sleep where nothing would wake.
+const BLINK: Duration = Duration::from_micros(50);
+
+/// What adaptive waits have learned.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Turns that are worth polling.
+    polls: AtomicU32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self { polls: AtomicU32::new(500) }
+    }
+}
+
+impl Pace {
+    /// A wait has taken that many turns.
+    pub(crate) fn learn(&self, turns: u32) {
+        // Relaxed: a hint.
+        let polls = self.polls.load(Ordering::Relaxed);
+        let next = if turns <= polls {
+            // It came while we polled: twice that is enough next time.
+            (polls * 7 + turns.saturating_mul(2)) / 8
+        } else if turns < POLLS.end {
+            polls + (turns - polls) / 4 + 1
+        } else {
+            // It was polled for in vain.
+            polls / 2
+        };
+        self.polls.store(next.clamp(POLLS.start, POLLS.end), Ordering::Relaxed);
+    }
+}
+
+impl Policy {
+    /// Passes the time between two looks.
+    pub(crate) fn pause(self, turns: u32, pace: &Pace, shared: &Shared) -> Result<()> {
+        let polls = match self {
+            Self::Latency => u32::MAX,
+            Self::Cpu => 1,
+            Self::Adaptive => pace.polls.load(Ordering::Relaxed),
+        };
+        if turns < polls {
+            std::hint::spin_loop();
+            return Ok(());
+        }
+        if self == Self::Adaptive && turns - polls < YIELDS {
+            std::thread::yield_now();
+            return Ok(());
+        }
+        let mut sleepers = Vec::new();
+        let wake = shared.core().arm(&mut sleepers)?;
+        match wake {
+            Wake::Told => sleep(&sleepers),
+            Wake::Blind => std::thread::sleep(BLINK),
+            Wake::Now => {}
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps until one of them is readable, or for [`NAP`].
+fn sleep(sleepers: &[RawFd]) {
+    let mut polled: Vec<libc::pollfd> =
+        sleepers.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    // SAFETY: an array of ours, of that length. Whatever it answers, the session is looked at again.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, NAP.as_millis() as libc::c_int) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_that_take_long_are_not_polled_for() {
+        let pace = Pace::default();
+        let polls = |pace: &Pace| pace.polls.load(Ordering::Relaxed);
+        (0..100).for_each(|_| pace.learn(1_000_000));
+        assert_eq!(polls(&pace), POLLS.start);
+        (0..100).for_each(|_| pace.learn(1000));
+        assert!(polls(&pace) >= 1000, "{pace:?}");
+        (0..100).for_each(|_| pace.learn(10));
+        assert!(polls(&pace) < 200, "{pace:?}");
+    }
+}

@@ -1,0 +1,474 @@
+//! The port on virtual interfaces: one for each link, all with one completion queue.
+//!
+//! Packets lie in registered buffers that are made with the link; long pieces are RDMA writes from and into registered
+//! memory of the program's.
+
+mod link;
+
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use uvia::{
+    Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Listener, MacAddress,
+    MemoryAttributes, MemoryHandle, NetAddress, Nic, ProtectionTag, RemoteMemory, Request, ViAttributes,
+};
+use zerocopy::IntoBytes;
+
+use super::registrar::{Direct, Lease, Registrar};
+use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
+use crate::span::Span;
+use crate::{Error, Result};
+use link::{Link, State};
+
+/// How long one connection request may take before it is made anew.
+const REQUEST: Duration = Duration::from_secs(5);
+/// Pause before a request that was refused is made again, since the other end was not there yet.
+const AGAIN: Duration = Duration::from_millis(2);
+/// Turns of the port between two looks at who asks for a connection.
+const LOOK: u32 = 64;
+
+/// What a completed descriptor was for; in the upper bits of its context.
+mod what {
+    pub(super) const RECEIVE: u64 = 0;
+    pub(super) const SEND: u64 = 1;
+    pub(super) const PUT: u64 = 2;
+}
+
+fn context(what: u64, index: u32, link: LinkId) -> u64 {
+    what << 62 | u64::from(index) << 32 | u64::from(link)
+}
+
+/// A put that is under way.
+struct Put {
+    id: u64,
+    link: LinkId,
+    /// Keeps the memory registered.
+    _lease: Lease,
+}
+
+/// The port on virtual interfaces of one NIC.
+pub struct ViPort {
+    nic: Nic,
+    session: String,
+    rank: usize,
+    size: usize,
+    hello: Hello,
+    depth: Depth,
+    attributes: ViAttributes,
+    cq: CompletionQueue,
+    completions: Completions,
+    event: Option<CompletionEvent>,
+    armed: bool,
+    listener: Listener,
+    links: Vec<Option<Box<Link>>>,
+    /// Links that are being connected.
+    pending: usize,
+    turns: u32,
+    epochs: u32,
+    registrar: Box<dyn Registrar>,
+    exposures: HashMap<u64, Lease>,
+    next_exposure: u64,
+    puts: Vec<Option<Put>>,
+    free_puts: Vec<u32>,
+    // They move by the box.
+    #[expect(clippy::vec_box)]
+    spare: Vec<Box<Descriptor>>,
+}
+
+impl ViPort {
+    /// A port on a NIC, for a rank of a session of `size` ranks; `hello` is what it says of itself, with whatever channel.
+    /// With `strict`, a put is over only when it is in the peer's memory, as it has to be beside other rails.
+    ///
+    /// # Errors
+    /// The NIC does not offer what is needed.
+    pub fn new(
+        nic: Nic,
+        session: &str,
+        (rank, size): (usize, usize),
+        hello: Hello,
+        depth: Depth,
+        strict: bool,
+    ) -> Result<Self> {
+        let tag: ProtectionTag = nic.create_tag()?;
+        let mut attributes = ViAttributes::new(tag);
+        attributes.max_transfer_size = nic.properties().max_transfer_size.min(attributes.max_transfer_size);
+        attributes.send_depth = depth.packets + depth.puts;
+        attributes.receive_depth = depth.packets;
+        if strict {
+            attributes.reliability = uvia::ReliabilityLevel::ReliableReception;
+        }
+        let cq = nic.create_cq(2 * depth.packets + depth.puts)?;
+        let listener = nic.listen(&discriminator(session, rank), 64)?;
+        let registrar = Box::new(Direct::new(&nic, tag));
+        Ok(Self {
+            session: session.to_owned(),
+            rank,
+            size,
+            hello,
+            depth,
+            attributes,
+            cq,
+            completions: Completions::with_capacity(64),
+            event: None,
+            armed: false,
+            listener,
+            links: Vec::new(),
+            pending: 0,
+            turns: 0,
+            epochs: 0,
+            registrar,
+            exposures: HashMap::new(),
+            next_exposure: 0,
+            puts: Vec::new(),
+            free_puts: Vec::new(),
+            spare: Vec::new(),
+            nic,
+        })
+    }
+
+    /// Makes an interface with its buffers, and posts the receives.
+    fn make(&mut self, id: LinkId, state: State) -> Result<Box<Link>> {
+        let entries = self.attributes.send_depth + self.attributes.receive_depth;
+        let needed = self.cq.promised() + entries;
+        if needed > self.cq.capacity() {
+            self.cq.resize(
+                needed.max(2 * self.cq.capacity()).min(self.nic.properties().max_cq_entries).max(needed),
+            )?;
+        }
+        let vi = self.nic.create_vi(&self.attributes, Some(&self.cq), Some(&self.cq))?;
+        let stride = self.depth.packet_bytes.next_multiple_of(64);
+        let memory = self
+            .nic
+            .allocate(2 * self.depth.packets * stride, MemoryAttributes::local(self.attributes.tag))?;
+        self.epochs += 1;
+        Link::new(id, self.epochs, vi, memory, stride, self.depth, state).map(Box::new)
+    }
+
+    fn store(&mut self, id: LinkId, link: Box<Link>) {
+        let at = id as usize;
+        if self.links.len() <= at {
+            self.links.resize_with(at + 1, || None);
+        }
+        if matches!(link.state, State::Asking { .. }) {
+            self.pending += 1;
+        }
+        if let Some(old) = self.links[at].replace(link)
+            && matches!(old.state, State::Asking { .. })
+        {
+            self.pending -= 1;
+        }
+    }
+
+    #[inline]
+    fn link(&mut self, id: LinkId) -> Option<&mut Link> {
+        self.links.get_mut(id as usize)?.as_deref_mut()
+    }
+
+    /// Looks after connections that are being made.
+    #[cold]
+    fn look(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        while let Some(request) = self.listener.poll()? {
+            self.asked(request, events)?;
+        }
+        if self.pending == 0 {
+            return Ok(());
+        }
+        for id in 0..self.links.len() {
+            let id = id as LinkId;
+            let Some(link) = self.link(id) else { continue };
+            let Some(outcome) = link.advance() else { continue };
+            self.pending -= 1;
+            let session = self.session.clone();
+            let event = match outcome {
+                Ok(peer) => match Hello::read(&peer.private_data, &session) {
+                    Some(hello) => Event::Up(id, hello),
+                    None => self.lose(id, "its answer is not of this session".to_owned()),
+                },
+                Err(e) => self.lose(id, e.to_string()),
+            };
+            events.push(event);
+        }
+        Ok(())
+    }
+
+    /// Somebody asks for a connection.
+    fn asked(&mut self, request: Request, events: &mut Vec<Event>) -> Result<()> {
+        let Some(hello) = Hello::read(&request.peer().private_data, &self.session) else {
+            request.reject(b"another session")?;
+            return Ok(());
+        };
+        let (rank, channel) = (hello.rank.get() as usize, hello.channel.get() as usize);
+        if rank >= self.size || rank == self.rank || channel >= crate::MAX_CHANNELS {
+            request.reject(b"no such rank or channel")?;
+            return Ok(());
+        }
+        let id = (channel * self.size + rank) as LinkId;
+        let mine = self.rank;
+        // Where both ask at once, the request of the lower rank is the one that counts.
+        let welcome = match self.link(id).map(|link| &link.state) {
+            None => true,
+            Some(State::Asking { .. }) => rank < mine,
+            Some(State::Up | State::Down) => false,
+        };
+        if !welcome {
+            request.reject(b"connected already")?;
+            return Ok(());
+        }
+        let link = self.make(id, State::Up)?;
+        let Some(vi) = &link.vi else { return Ok(()) };
+        let mut answer = self.hello;
+        answer.channel = hello.channel;
+        match request.accept(vi, answer.as_bytes()) {
+            Ok(_) => {
+                self.store(id, link);
+                events.push(Event::Up(id, hello));
+            }
+            // It asks again, or gives up.
+            Err((request, e)) => {
+                tracing::warn!("accepting a connection of rank {rank}: {e}");
+                request.reject(b"cannot accept")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A link is gone.
+    fn lose(&mut self, id: LinkId, why: String) -> Event {
+        if let Some(link) = self.link(id) {
+            link.leave();
+        }
+        Event::Down(id, why)
+    }
+
+    /// What the NIC has finished with.
+    #[inline]
+    fn completed(&mut self, completion: Completion, events: &mut Vec<Event>) {
+        let Completion { vi, descriptor, .. } = completion;
+        let context = descriptor.context;
+        let (what, id) = (context >> 62, context as u32);
+        let index = (context >> 32) as u32 & 0x3fff_ffff;
+        let success = descriptor.status().is_success();
+        if what == what::PUT {
+            return self.put_is_over(index, descriptor, success, vi, events);
+        }
+        let Some(link) = self.links.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        if link.vi.as_ref().is_none_or(|mine| mine.id() != vi) {
+            return; // Of a connection that was left.
+        }
+        if !success {
+            let why = link.loss(descriptor.status());
+            events.push(self.lose(id, why));
+            return;
+        }
+        if what == what::RECEIVE {
+            events.push(Event::Packet(id, link.received(index, descriptor)));
+        } else {
+            link.sent(index, descriptor);
+        }
+    }
+
+    fn put_is_over(
+        &mut self,
+        index: u32,
+        mut descriptor: Box<Descriptor>,
+        success: bool,
+        vi: uvia::ViId,
+        events: &mut Vec<Event>,
+    ) {
+        let status = descriptor.status();
+        descriptor.segments.clear();
+        if self.spare.len() < self.depth.puts {
+            self.spare.push(descriptor);
+        }
+        let Some(put) = self.puts.get_mut(index as usize).and_then(Option::take) else { return };
+        self.free_puts.push(index);
+        let Some(link) = self.link(put.link) else { return };
+        if link.vi.as_ref().is_none_or(|mine| mine.id() != vi) {
+            return;
+        }
+        link.puts -= 1;
+        let event = if success {
+            Event::Put(put.link, put.id)
+        } else {
+            let why = link.loss(status);
+            self.lose(put.link, why)
+        };
+        events.push(event);
+    }
+}
+
+fn discriminator(session: &str, rank: usize) -> Vec<u8> {
+    let mut name = format!("m/{rank}/{session}").into_bytes();
+    name.truncate(NetAddress::MAX_DISCRIMINATOR);
+    name
+}
+
+impl Port for ViPort {
+    fn address(&self) -> String {
+        format!("{}/{}", self.nic.properties().mac, self.rank)
+    }
+
+    fn is_ordered(&self) -> bool {
+        true
+    }
+
+    fn connect(&mut self, id: LinkId, address: &str, mut hello: Hello) -> Result<()> {
+        if self.link(id).is_some() {
+            return Ok(());
+        }
+        let malformed = || Error::Config(format!("{address:?} is no address of a VI port"));
+        let (host, rank) = address.split_once('/').ok_or_else(malformed)?;
+        let rank: usize = rank.parse().map_err(|_| malformed())?;
+        let host = match host.parse::<MacAddress>() {
+            Ok(mac) => mac,
+            Err(_) => self.nic.resolve(host, REQUEST)?,
+        };
+        let remote = NetAddress::new(host, discriminator(&self.session, rank))?;
+        hello.rank = self.hello.rank;
+        let asking = State::Asking {
+            remote,
+            hello,
+            next: Some(Instant::now()),
+            until: Instant::now() + crate::CONNECT,
+        };
+        let link = self.make(id, asking)?;
+        self.store(id, link);
+        Ok(())
+    }
+
+    #[inline]
+    fn buffer(&mut self, id: LinkId) -> Option<Buffer> {
+        self.link(id)?.buffer()
+    }
+
+    fn release(&mut self, id: LinkId, index: u32) {
+        if let Some(link) = self.link(id) {
+            link.release(index);
+        }
+    }
+
+    #[inline]
+    fn send(&mut self, id: LinkId, buffer: Buffer, len: usize, keep: bool) -> Result<()> {
+        match self.link(id) {
+            Some(link) => link.send(buffer, len, keep),
+            None => Ok(()),
+        }
+    }
+
+    unsafe fn expose(&mut self, _link: LinkId, memory: Span) -> Result<Exposure> {
+        // SAFETY: the caller's promise.
+        let lease = unsafe { self.registrar.lease(memory)? };
+        let RemoteMemory { address, handle } = lease.region.remote(lease.offset)?;
+        let mut token = [0; 16];
+        token[..8].copy_from_slice(&address.to_le_bytes());
+        token[8..12].copy_from_slice(&handle.0.to_le_bytes());
+        let id = self.next_exposure;
+        self.next_exposure += 1;
+        self.exposures.insert(id, lease);
+        Ok(Exposure { id, token })
+    }
+
+    fn conceal(&mut self, _link: LinkId, exposure: u64) {
+        self.exposures.remove(&exposure);
+    }
+
+    unsafe fn put(
+        &mut self,
+        id: LinkId,
+        put: u64,
+        memory: Span,
+        token: &[u8; 16],
+        offset: u64,
+    ) -> Result<bool> {
+        let depth = self.depth.puts;
+        match self.link(id) {
+            Some(link) if link.vi.is_some() && link.puts < depth => {}
+            _ => return Ok(false),
+        }
+        // SAFETY: the caller's promise.
+        let lease = unsafe { self.registrar.lease(memory)? };
+        let [address, handle] = [0, 8].map(|at| {
+            token[at..].iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
+        });
+        let to = RemoteMemory { address: address.wrapping_add(offset), handle: MemoryHandle(handle as u32) };
+        let mut descriptor = self.spare.pop().unwrap_or_default();
+        descriptor.operation = uvia::Operation::RdmaWrite(to);
+        descriptor.segments.push(lease.region.segment(lease.offset..lease.offset + memory.len)?);
+        let index = self.free_puts.pop().unwrap_or_else(|| {
+            self.puts.push(None);
+            self.puts.len() as u32 - 1
+        });
+        descriptor.context = context(what::PUT, index, id);
+        self.puts[index as usize] = Some(Put { id: put, link: id, _lease: lease });
+        let Some(link) = self.link(id) else { return Ok(false) };
+        link.puts += 1;
+        if let Some(vi) = &link.vi
+            && let Err(refused) = vi.post_send(descriptor)
+        {
+            link.puts -= 1;
+            self.puts[index as usize] = None;
+            self.free_puts.push(index);
+            return Err(refused.error.into());
+        }
+        Ok(true)
+    }
+
+    #[inline]
+    fn poll(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        self.cq.poll_into(&mut self.completions)?;
+        if self.pending > 0 {
+            // Packets may have come right behind the answer: first the link, then these.
+            self.look(events)?;
+        }
+        while let Some(completion) = self.completions.pop() {
+            self.completed(completion, events);
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(LOOK) {
+            self.look(events)?;
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn give_back(&mut self, id: LinkId, packet: Packet) {
+        if let Some(link) = self.link(id)
+            && link.epoch == packet.epoch
+        {
+            link.post(packet.index);
+        }
+    }
+
+    fn is_flushed(&self, id: LinkId) -> bool {
+        match self.links.get(id as usize).and_then(Option::as_deref) {
+            Some(link) => link.vi.is_none() || (link.sending == 0 && link.puts == 0),
+            None => true,
+        }
+    }
+
+    fn leave(&mut self, id: LinkId) {
+        if let Some(link) = self.link(id) {
+            let asking = matches!(link.state, State::Asking { .. });
+            link.leave();
+            self.pending -= usize::from(asking);
+        }
+    }
+
+    fn arm(&mut self, sleepers: &mut Vec<RawFd>) -> Result<Wake> {
+        if self.event.is_none() {
+            self.event = Some(self.cq.event()?);
+        }
+        let Some(event) = &self.event else { return Ok(Wake::Blind) };
+        if self.armed {
+            event.consume()?;
+        }
+        self.armed = event.arm()?;
+        if self.armed {
+            sleepers.push(event.as_raw_fd());
+            // Connections that are being made do not signal it.
+            return Ok(if self.pending > 0 { Wake::Blind } else { Wake::Told });
+        }
+        Ok(Wake::Now)
+    }
+}

@@ -1,0 +1,90 @@
+//! Sessions whose ranks are threads of one process.
+
+#![allow(dead_code, missing_docs, reason = "each test uses a part of it")]
+
+pub mod program;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use uvia::{Nic, NicOptions};
+use uvia_message::{Board, Directory, Policy, RailPort, Session, SessionOptions};
+
+/// Far beyond what anything needs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What a rail of a test is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Vi,
+    Tcp,
+    Shared,
+}
+
+static SESSIONS: AtomicU32 = AtomicU32::new(0);
+
+/// A name that no other session has.
+pub fn fresh_name() -> String {
+    format!("test-{}-{}", std::process::id(), SESSIONS.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A NIC of its own on shared memory.
+pub fn nic(device: &str, name: &str) -> Nic {
+    let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
+    let (adapter, domain) =
+        uvia_driver::nic::open_named(device, &options.adapter).expect("shared memory opens");
+    Nic::with_adapter(adapter, domain, options).expect("a NIC opens")
+}
+
+/// A rank's end of a rail.
+pub fn rail(kind: Kind, session: &str, number: usize, rank: usize) -> RailPort {
+    match kind {
+        Kind::Vi => RailPort::Vi(nic(&format!("shm:{session}-{number}"), &format!("{session}.{rank}"))),
+        Kind::Tcp => RailPort::Tcp("127.0.0.1:0".parse().expect("an address")),
+        Kind::Shared => RailPort::Shared,
+    }
+}
+
+/// Runs `program` as each of `size` ranks, on those rails. `has` says whether a rank has a rail.
+pub fn run_mixed(
+    size: usize,
+    rails: &[Kind],
+    has: impl Fn(usize, usize) -> bool + Sync,
+    change: impl Fn(&mut SessionOptions) + Sync,
+    program: impl Fn(Session) + Sync,
+) {
+    let name = fresh_name();
+    let board = Board::default();
+    let (has, change, program, board, name) = (&has, &change, &program, &board, &name);
+    std::thread::scope(|scope| {
+        for rank in 0..size {
+            scope.spawn(move || {
+                let mut options = SessionOptions::new(name, rank, size);
+                options.patience = Some(PATIENCE);
+                options.policy = Policy::Adaptive;
+                change(&mut options);
+                let rails = rails
+                    .iter()
+                    .enumerate()
+                    .map(|(n, kind)| {
+                        let port = if has(rank, n) { rail(*kind, name, n, rank) } else { RailPort::Absent };
+                        (format!("rail{n}"), port)
+                    })
+                    .collect();
+                let session =
+                    Session::open(options, rails, &Directory::Local(board.clone())).expect("it opens");
+                program(session);
+            });
+        }
+    });
+}
+
+/// Runs `program` as each of `size` ranks, on those rails.
+pub fn run(
+    size: usize,
+    rails: &[Kind],
+    change: impl Fn(&mut SessionOptions) + Sync,
+    program: impl Fn(Session) + Sync,
+) {
+    run_mixed(size, rails, |_, _| true, change, program);
+}
