@@ -248,7 +248,7 @@ impl Entry {
             // The program has unmapped it: there is nowhere to write to.
             self.state = State::Done(status);
             self.memory = None;
-            return;
+            return None;
         }
         // SAFETY: the post found a whole, aligned descriptor there in registered memory, which `memory` has kept
         // registered since, and VIPL's contract is that registered memory stays mapped and that the descriptor is the
