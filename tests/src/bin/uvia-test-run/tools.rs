@@ -92,7 +92,7 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str) {
         shell_refused(guest, "uvia-bind attach 0000:7f:1f.7", &["0000:7f:1f.7"])
     });
     case("a peer that never answers is given up", &|| {
-        shell_refused(guest, "uvia-perf lat --to nobody --nic $UVIA_NIC_A", &["nobody"])
+        shell_refused(guest, "uvia-perf lat --to nobody --timeout 2 --nic $UVIA_NIC_A", &["nobody"])
     });
     case("a NIC is given back to its driver and taken again", &|| {
         shell_ok(
