@@ -44,6 +44,8 @@ pub struct Machine<'a> {
     pub console: RawFd,
     /// The socket of the control port.
     pub control: RawFd,
+    /// The socket of QEMU's monitor.
+    pub monitor: RawFd,
     /// Where its NICs lead to.
     pub ways: &'a [Way],
     /// The NICs.
@@ -82,6 +84,8 @@ pub fn arguments(settings: &Settings, machine: &Machine) -> Vec<OsString> {
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     add(&["-chardev", &format!("socket,id=console,fd={}", machine.console), "-serial", "chardev:console"]);
     add(&["-chardev", &format!("socket,id=control,fd={}", machine.control)]);
+    add(&["-chardev", &format!("socket,id=monitor,fd={}", machine.monitor)]);
+    add(&["-mon", "chardev=monitor,mode=control"]);
     add(&["-device", "virtio-serial-pci,id=serial0,romfile=", "-device"]);
     add(&[&format!("virtserialport,bus=serial0.0,chardev=control,name={PORT}")]);
     add_nics(&mut add, machine);
@@ -164,6 +168,7 @@ mod tests {
             initrd: 10,
             console: 11,
             control: 12,
+            monitor: 13,
             ways,
             nics: &nics,
         };

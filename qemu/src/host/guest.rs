@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use super::child::Child;
 use super::console::Console;
+use super::monitor::Monitor;
 use super::process::{End, Outcome, Process, Task};
 use super::sink::{Collect, Sink, Stream};
 use crate::error::{Error, Result};
@@ -29,6 +32,7 @@ const PUT_CHUNK: usize = 1 << 20;
 /// The connection to a guest's agent, shared by all that talk to it.
 pub(crate) struct Link {
     guest: usize,
+    monitor: Monitor,
     /// Several guests are waited for one after another, so each counts from its own start.
     started: Instant,
     to: Mutex<UnixStream>,
@@ -104,12 +108,16 @@ impl Link {
         while let Ok(Some(frame)) = Frame::read(&mut from) {
             self.take(frame);
         }
-        let mut state = self.state();
-        state.dead = true;
-        for (_, command) in state.commands.drain() {
+        self.state().dead = true;
+        self.lose_commands();
+        self.changed.notify_all();
+    }
+
+    /// Commands are no more: their guest is gone, or another.
+    fn lose_commands(&self) {
+        for (_, command) in self.state().commands.drain() {
             command.end.ended(None);
         }
-        self.changed.notify_all();
     }
 
     fn take(&self, frame: Frame) {
@@ -179,21 +187,40 @@ pub(crate) enum Boot {
     Stuck(Error),
 }
 
+/// What is done once a guest is configured.
+#[derive(Debug, Default)]
+pub(crate) struct SetUp {
+    /// Kernel modules to load.
+    pub(crate) load: Vec<String>,
+    /// Whether its NICs are given to vfio-pci, and not to the kernel's drivers.
+    pub(crate) attach: bool,
+}
+
 /// A booted guest, which runs commands. Its QEMU is ended when it is dropped.
 #[derive(Debug)]
 pub struct Guest {
     link: Arc<Link>,
     env: Vec<(String, String)>,
     nics: Vec<String>,
+    /// How it was set up, for when it has to be again: the request that configured it, and what followed.
+    configuration: Vec<u8>,
+    set_up: SetUp,
 }
 
 impl Guest {
     /// A guest whose QEMU was just started.
-    pub(crate) fn new(guest: usize, control: UnixStream, qemu: Child, console: Console) -> Result<Self> {
+    pub(crate) fn new(
+        guest: usize,
+        control: UnixStream,
+        monitor: Monitor,
+        qemu: Child,
+        console: Console,
+    ) -> Result<Self> {
         let failed = |error| Error::io("use the control port's socket", error);
         let from = control.try_clone().map_err(failed)?;
         let link = Arc::new(Link {
             guest,
+            monitor,
             started: Instant::now(),
             to: Mutex::new(control),
             state: Mutex::default(),
@@ -207,7 +234,13 @@ impl Guest {
             .name(format!("guest-{guest}"))
             .spawn(move || listener.listen(from))
             .map_err(|error| Error::io("start a thread", error))?;
-        Ok(Guest { link, env: Vec::new(), nics: Vec::new() })
+        Ok(Guest {
+            link,
+            env: Vec::new(),
+            nics: Vec::new(),
+            configuration: Vec::new(),
+            set_up: SetUp::default(),
+        })
     }
 
     /// Waits until user space is up, or it is known that it will not be.
@@ -240,21 +273,22 @@ impl Guest {
         }
     }
 
-    /// Sets the guest up: its name, and its NICs (behind these root ports, with these kernel modules).
+    /// Sets the guest up: its name, its NICs (behind these root ports, with these kernel modules), and what follows.
     pub(crate) fn configure(
         &mut self,
         path: &str,
         hugepages: u32,
         nics: &[(String, &str)],
         served: bool,
+        then: SetUp,
     ) -> Result<()> {
         let guest = self.link.guest;
         let mut items = vec![format!("hostname=guest{guest}"), format!("hugepages={hugepages}")];
         items.extend(nics.iter().map(|(port, module)| format!("nic={port},{module}")));
         let mut payload = Vec::new();
         put_list(&mut payload, &items);
-        let addresses = self.link.request(Kind::Configure, payload)?;
-        self.nics = addresses.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect();
+        (self.configuration, self.set_up) = (payload, then);
+        self.nics = self.set_up()?;
         let fixed =
             [("PATH", path), ("HOME", "/root"), ("USER", "root"), ("TERM", "dumb"), ("LANG", "C.UTF-8")];
         self.env = fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
@@ -267,6 +301,86 @@ impl Guest {
             self.env.push((format!("UVIA_NIC_{letter}"), address.clone()));
         }
         Ok(())
+    }
+
+    /// Does what a guest needs once it is up; the addresses of its NICs.
+    fn set_up(&self) -> Result<Vec<String>> {
+        let addresses = self.link.request(Kind::Configure, self.configuration.clone())?;
+        for module in &self.set_up.load {
+            self.load(module)?;
+        }
+        match self.set_up.attach {
+            true => self.attach()?,
+            false => self.detach().map(drop)?,
+        }
+        Ok(addresses.iter().map(|bytes| String::from_utf8_lossy(bytes).into_owned()).collect())
+    }
+
+    /// Takes the cable of a NIC (0 is A) out, or puts it in again. For NICs that QEMU emulates.
+    ///
+    /// # Errors
+    /// QEMU refuses: there is no such NIC, or it is a model, whose cables `uvia-device` has.
+    pub fn set_link(&self, nic: usize, up: bool) -> Result<()> {
+        let arguments = json!({ "name": format!("nic{nic}"), "up": up });
+        self.link.monitor.execute("set_link", arguments).map(drop)
+    }
+
+    /// Presses the reset button, and waits until the guest is up and set up again, its NICs where they were. Commands
+    /// that ran are lost, as [`Process::wait`] of each then says. They had better be silent at that moment: half of what
+    /// they were saying would stand before the first word of the guest that boots.
+    ///
+    /// # Errors
+    /// It does not come up again within `limit`.
+    pub fn reset(&self, limit: Duration) -> Result<()> {
+        self.press_reset()?;
+        let start = Instant::now();
+        let outcome = loop {
+            if self.wait_hello(limit.saturating_sub(start.elapsed()))? {
+                break self.set_up().map(drop);
+            }
+            if start.elapsed() >= limit {
+                let seconds = limit.as_secs();
+                break Err(Error::BootTimeout { guest: self.link.guest, seconds });
+            }
+            // Under emulation a boot may stop for good; then it is done again.
+            self.press_reset()?;
+        };
+        self.on_reboot("shutdown")?;
+        outcome
+    }
+
+    fn press_reset(&self) -> Result<()> {
+        // At other times a guest that reboots is one that panicked, and ends.
+        self.on_reboot("reset")?;
+        self.link.state().hello = false;
+        self.link.monitor.execute("system_reset", json!({}))?;
+        self.link.lose_commands();
+        Ok(())
+    }
+
+    fn on_reboot(&self, action: &str) -> Result<()> {
+        self.link.monitor.execute("set-action", json!({ "reboot": action })).map(drop)
+    }
+
+    /// Waits until the guest is up; false: it hangs, or it was not in time.
+    fn wait_hello(&self, limit: Duration) -> Result<bool> {
+        let used = || self.link.qemu().as_ref().map(Child::processor_time).unwrap_or_default();
+        let (start, before) = (Instant::now(), used());
+        loop {
+            let waiting = |state: &mut State| !state.dead && !state.hello;
+            let outcome =
+                self.link.changed.wait_timeout_while(self.link.state(), Duration::from_millis(500), waiting);
+            let (hello, dead) = outcome.map_or((false, true), |(state, _)| (state.hello, state.dead));
+            if dead {
+                return Err(self.link.death());
+            }
+            if hello {
+                return Ok(true);
+            }
+            if start.elapsed() > limit || used().saturating_sub(before) > HANG_PROCESSOR_TIME {
+                return Ok(false);
+            }
+        }
     }
 
     /// Its number: 0, 1, ...

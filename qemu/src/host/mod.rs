@@ -5,6 +5,7 @@ pub mod console;
 pub mod devices;
 pub mod emulator;
 pub mod guest;
+pub(crate) mod monitor;
 pub mod process;
 pub mod session;
 pub mod signals;

@@ -11,7 +11,8 @@ use super::child::Child;
 use super::console::Console;
 use super::devices::Devices;
 use super::emulator::Emulator;
-use super::guest::{Boot, Guest};
+use super::guest::{Boot, Guest, SetUp};
+use super::monitor::Monitor;
 use crate::accel;
 use crate::error::{Error, Result};
 use crate::fetch::{self, System};
@@ -166,11 +167,8 @@ fn set_up(settings: &Settings, image: &Image, guest: &mut Guest) -> Result<()> {
     let nics: Vec<_> =
         kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
     let served = kinds.iter().any(|kind| kind.model().is_some());
-    guest.configure(&image.path, settings.hugepages, &nics, served)?;
-    for module in &settings.load {
-        guest.load(module)?;
-    }
-    if settings.attach { guest.attach() } else { guest.detach().map(drop) }
+    let later = SetUp { load: settings.load.clone(), attach: settings.attach };
+    guest.configure(&image.path, settings.hugepages, &nics, served, later)
 }
 
 /// Shows the end of a guest's console on standard error.
@@ -208,6 +206,7 @@ pub(crate) fn start(
     let pair = || UnixStream::pair().map_err(|error| Error::io("make a pair of sockets", error));
     let (console, console_end) = pair()?;
     let (control, control_end) = pair()?;
+    let (monitor, monitor_end) = pair()?;
     let machine = Machine {
         guest,
         accel,
@@ -215,10 +214,11 @@ pub(crate) fn start(
         initrd: ground.image.file.as_raw_fd(),
         console: console_end.as_raw_fd(),
         control: control_end.as_raw_fd(),
+        monitor: monitor_end.as_raw_fd(),
         ways,
         nics,
     };
-    let mut fds = vec![machine.initrd, machine.console, machine.control];
+    let mut fds = vec![machine.initrd, machine.console, machine.control, machine.monitor];
     fds.extend(ways.iter().filter_map(|way| match way {
         Way::Socket(fd) => Some(*fd),
         Way::Path(_) => None,
@@ -242,7 +242,7 @@ pub(crate) fn start(
         kept.follow_errors(stderr, prefix("qemu"));
     }
     kept.follow(console, prefix("console"), log);
-    Guest::new(guest, control, qemu, kept)
+    Guest::new(guest, control, Monitor::new(guest, monitor), qemu, kept)
 }
 
 #[cfg(test)]

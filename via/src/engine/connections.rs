@@ -176,13 +176,17 @@ impl Engine {
     }
 
     /// Leaves a connection, gives up a request, or clears an error: the interface is idle, and what was posted
-    /// completes flushed as soon as the adapter refers to it no more.
+    /// completes flushed as soon as the adapter refers to it no more. The peer hears of it once it has what was sent to it
+    /// before, on other reliable connections too.
     ///
     /// # Errors
     /// [`Error::Parameter`] for an interface that is no more.
     pub fn disconnect<O: Output + ?Sized>(&mut self, now: Time, vi: ViId, out: &mut O) -> Result<()> {
+        let before = self.sent_before(vi);
         let (core, endpoint) = self.vi(vi)?;
+        core.before = before;
         endpoint.disconnect(core, now, out);
+        core.before.clear();
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::deadlines::Deadlines;
 use super::directory::Directory;
-use super::farewell::Farewell;
+use super::farewell::{Before, Farewell};
 use super::held::Held;
 use super::identity::Identities;
 use super::{Counters, EngineConfig, Output, Sent, Time};
@@ -44,6 +44,8 @@ pub(super) struct Core {
     /// Frames after which an acknowledgement is due at once: before that share is used up.
     pub(super) ack_every: u32,
     pub(super) farewells: Vec<Farewell>,
+    /// For the farewell that is about to be bidden: what is to arrive before it.
+    pub(super) before: Vec<Before>,
     pub(super) counters: Counters,
 }
 
@@ -65,6 +67,7 @@ impl Core {
             share: 0,
             ack_every: 1,
             farewells: Vec::new(),
+            before: Vec::new(),
             counters: Counters::default(),
             config,
         };

@@ -1,9 +1,14 @@
 //! Telling a peer that its connection is no more.
+//!
+//! What was sent to a peer arrives before it hears that another connection with it was left: a program may share one
+//! completion queue among all of them, and take the last of these for the end. So a farewell is held back while sends that
+//! were posted before it, on other reliable connections with the same peer, have not arrived.
 
 use uvia_driver::nic::MacAddress;
 
 use super::core::Core;
-use super::{Output, Time};
+use super::{Engine, Output, Time};
+use crate::{ReliabilityLevel, ViId, ViState};
 
 /// Wait before the first repetition; doubled each time.
 const FIRST: u64 = 10_000_000;
@@ -11,6 +16,17 @@ const FIRST: u64 = 10_000_000;
 const REPETITIONS: u32 = 7;
 /// Most peers that are being told at a time; those beyond are told once.
 const MAX_FAREWELLS: usize = 2 * super::MAX_VIS;
+
+/// Between looks whether one that is held back may go.
+const HELD: u64 = 1_000_000;
+
+/// Sends of a connection up to a number, which are to arrive first.
+pub(super) struct Before {
+    slot: usize,
+    /// Of the connection: another one of the same interface has another.
+    identity: u64,
+    number: u32,
+}
 
 /// A connection that was closed here, until the peer says that it knows.
 pub(super) struct Farewell {
@@ -23,6 +39,9 @@ pub(super) struct Farewell {
     sent: u32,
     last: Time,
     next: Time,
+    /// It is held back for these, but not for longer than until then.
+    before: Vec<Before>,
+    until: Time,
 }
 
 impl Core {
@@ -36,12 +55,22 @@ impl Core {
         frame: Vec<u8>,
         out: &mut O,
     ) {
+        let mut before = std::mem::take(&mut self.before);
+        let many = self.farewells.len() >= MAX_FAREWELLS;
+        if many {
+            before.clear();
+        }
         // Frames that wait for the adapter go first: what was sent before this arrives before it, if it can.
-        let sent = self.active.is_empty() && self.control(now, &frame, out);
-        if self.farewells.len() >= MAX_FAREWELLS {
+        let sent = before.is_empty() && self.active.is_empty() && self.control(now, &frame, out);
+        if many {
             return;
         }
-        let next = if sent { now.after(FIRST) } else { now };
+        let next = match (sent, before.is_empty()) {
+            (true, _) => now.after(FIRST),
+            (false, true) => now,
+            (false, false) => now.after(HELD),
+        };
+        let until = now.after(self.config.tuning.peer_timeout);
         self.farewells.push(Farewell {
             peer,
             identity,
@@ -50,6 +79,8 @@ impl Core {
             sent: u32::from(sent),
             last: now,
             next,
+            before,
+            until,
         });
         self.wake(next);
     }
@@ -68,7 +99,7 @@ impl Core {
     /// not for every frame that was on its way. False when there is no such connection.
     pub(super) fn remind<O: Output + ?Sized>(&mut self, now: Time, identity: u64, out: &mut O) -> bool {
         let Some(n) = self.farewells.iter().position(|f| f.identity == identity) else { return false };
-        if now.since(self.farewells[n].last) >= FIRST / 10 {
+        if self.farewells[n].before.is_empty() && now.since(self.farewells[n].last) >= FIRST / 10 {
             self.repeat(n, now, out);
         }
         true
@@ -102,6 +133,51 @@ impl Core {
             farewell.next = now.after(FIRST << farewell.sent);
         } else {
             farewell.next = now.after(FIRST / 10);
+        }
+    }
+}
+
+impl Engine {
+    /// What is to arrive at an interface's peer before that hears that the interface has left.
+    pub(super) fn sent_before(&self, vi: ViId) -> Vec<Before> {
+        let endpoints = || self.vis.iter().filter_map(|slot| slot.endpoint.as_deref());
+        let Some(leaving) =
+            endpoints().find(|endpoint| endpoint.id == vi && endpoint.state == ViState::Connected)
+        else {
+            return Vec::new();
+        };
+        // A wire that loses nothing keeps frames in order.
+        if self.core.config.lossless {
+            return Vec::new();
+        }
+        endpoints()
+            .filter(|other| other.state == ViState::Connected && other.peer == leaving.peer && other.id != vi)
+            .filter(|other| other.attributes.reliability != ReliabilityLevel::Unreliable)
+            .filter(|other| !other.sends.is_empty())
+            .map(|other| Before {
+                slot: usize::from(other.slot()),
+                identity: other.identity,
+                number: other.sends.tail(),
+            })
+            .collect()
+    }
+
+    /// Lets those farewells go that have been held back for what has arrived, or for long enough.
+    pub(super) fn release_farewells(&mut self, now: Time) {
+        let vis = &self.vis;
+        for farewell in self.core.farewells.iter_mut().filter(|farewell| !farewell.before.is_empty()) {
+            farewell.before.retain(|before| {
+                let endpoint = vis.get(before.slot).and_then(|slot| slot.endpoint.as_deref());
+                endpoint.is_some_and(|endpoint| {
+                    endpoint.state == ViState::Connected
+                        && endpoint.identity == before.identity
+                        && (endpoint.sends.head().wrapping_sub(before.number) as i32) < 0
+                })
+            });
+            if now >= farewell.until {
+                farewell.before.clear();
+            }
+            farewell.next = if farewell.before.is_empty() { now } else { now.after(HELD) };
         }
     }
 }

@@ -31,6 +31,9 @@ impl Engine {
 
     #[cold]
     fn tend<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        if self.core.chores <= now {
+            self.release_farewells(now);
+        }
         let core = &mut self.core;
         core.next = Time::NEVER;
         for _ in 0..TEND_BURST {

@@ -7,6 +7,7 @@ mod host;
 mod instructions;
 mod interleavings;
 mod models;
+mod outages;
 mod report;
 mod routed;
 mod side_by_side;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use uvia_vm::{NicKind, Session, Settings, Task};
 
-use crate::Options;
 use crate::report::{Failure, Report, Verdict};
+use crate::{Options, outages};
 
 /// The main job may take so long, after the build.
 const MAIN_JOB: Duration = Duration::from_secs(180);
@@ -23,7 +23,12 @@ pub fn run(report: &mut Report, options: &Options) {
         ..Settings::default()
     };
     match Session::boot(&settings) {
-        Ok(session) => copies(report, &session),
+        Ok(session) => {
+            copies(report, &session);
+            if let [there, here] = session.guests() {
+                outages::run(report, here, there, options.long);
+            }
+        }
         Err(e) => report.failed("two guests: booting them", &e.to_string()),
     }
 }

@@ -13,6 +13,7 @@ mod flips;
 mod floods;
 mod fuzz;
 mod integrity;
+mod leaving;
 mod not_ready;
 mod pair;
 mod peers;
