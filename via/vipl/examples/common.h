@@ -11,9 +11,9 @@
 /* Ends the program when a call does not return what it should. */
 #define MUST(call)                                                                                                   \
     do {                                                                                                             \
-        VIP_RETURN returned = (call);                                                                                \
-        if (returned != VIP_SUCCESS) {                                                                               \
-            fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, (int)returned);                    \
+        VIP_RETURN returned_ = (call);                                                                               \
+        if (returned_ != VIP_SUCCESS) {                                                                              \
+            fprintf(stderr, "%s:%d: %s returned %d\n", __FILE__, __LINE__, #call, (int)returned_);                   \
             exit(1);                                                                                                 \
         }                                                                                                            \
     } while (0)

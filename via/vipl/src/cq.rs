@@ -146,10 +146,6 @@ fn next(mut held: Held, patient: bool) -> uvia::Result<Option<(Handle, bool)>> {
     }
     let (_, broken) = held.harvest(patient)?;
     let entry = held.pop();
-    if !held.ready.is_empty() {
-        // There is more than what was asked for: another thread may wait for it.
-        held.own.nic.sleepers.wake();
-    }
     drop(held);
     if let Some(vi) = broken {
         vi.fail();
@@ -212,10 +208,6 @@ impl Cq {
         let Some(mut held) = self.hold() else { return Ok(false) };
         let (found, broken) = held.harvest(patient)?;
         drop(held);
-        if found {
-            // The entry is for whoever waits here.
-            self.nic.sleepers.wake();
-        }
         if let Some(vi) = broken {
             vi.fail();
         }

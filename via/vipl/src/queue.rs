@@ -91,12 +91,6 @@ impl Queue {
         self.settled == self.entries.len()
     }
 
-    /// Whether the program can take something.
-    #[inline]
-    pub(crate) fn has_settled(&self) -> bool {
-        self.settled != 0
-    }
-
     /// The spare descriptor that is taken next, if there is one.
     #[inline]
     pub(crate) fn next_spare(&mut self) -> Option<&mut Spare> {

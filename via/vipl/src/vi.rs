@@ -369,7 +369,6 @@ impl Vi {
             if broke {
                 self.fail();
             }
-            self.nic.sleepers.wake();
         }
     }
 
@@ -457,10 +456,6 @@ pub(crate) fn done(mut held: Held, patient: bool) -> uvia::Result<Done> {
     harvest(&vi.vi, queue, patient)?;
     let settled = queue.settle();
     let answer = take(queue).unwrap_or(Done::InProgress);
-    if queue.has_settled() {
-        // There is more than what was asked for: another thread may wait for it.
-        vi.nic.sleepers.wake();
-    }
     if settled.broke {
         let vi = vi.clone();
         drop(held);

@@ -1,8 +1,8 @@
 //! Threads of the program's that wait: each sleeps until what it waits for is there, and is not woken in between.
 //!
-//! uvia wakes who waits for a completion or for news of connections. What only this library knows of (a descriptor that
-//! was refused, a completion that another thread has taken up, an object that was destroyed) wakes all who wait on the
-//! NIC: it is seldom.
+//! uvia wakes who waits for a completion or for news of connections, also where another thread takes it up: who waits
+//! looks here after it has asked to be woken, and what comes later wakes it. What only this library knows of (a descriptor
+//! that was refused, an object that was destroyed) wakes all who wait on the NIC: it is seldom.
 
 use std::cell::OnceCell;
 use std::ffi::c_ulong;

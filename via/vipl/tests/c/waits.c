@@ -150,7 +150,7 @@ static void nothing_wakes_for_handlers(int argument)
 }
 
 /* What ends a wait, done by another thread. */
-enum end_of_wait { MESSAGE, DISCONNECTED, DESTROYED, CLOSED, TAKEN_UP, DEREGISTERED, REQUESTED };
+enum end_of_wait { MESSAGE, DISCONNECTED, DESTROYED, CLOSED, REFUSED, TAKEN_UP, DEREGISTERED, REQUESTED };
 
 static void ends(enum wait in, enum end_of_wait by, VIP_RETURN expected)
 {
@@ -169,7 +169,7 @@ static void ends(enum wait in, enum end_of_wait by, VIP_RETURN expected)
     if (by == DESTROYED) {
         OK(VipDisconnect(pair.b.vi));
         OK(VipDestroyVi(pair.b.vi));
-    } else {
+    } else if (by != REFUSED) {
         DO(post_recv(&pair.b, 0, 0, 64));
     }
     CHECK(pthread_create(&thread, NULL, wait_there, &waiter) == 0);
@@ -189,6 +189,12 @@ static void ends(enum wait in, enum end_of_wait by, VIP_RETURN expected)
         break;
     case CLOSED:
         OK(VipCloseNic(pair.b.nic));
+        break;
+    case REFUSED:
+        /* What cannot be is not given to the NIC: it completes at once. */
+        d = prepare(&pair.b, 0, 0, 64);
+        d->CS.Control = 0xFFF0;
+        OK(VipPostRecv(pair.b.vi, d, pair.b.handle));
         break;
     case TAKEN_UP:
         /* Another thread asks the interface before the completion queue: the queue's entry is there all the same. */
@@ -249,6 +255,7 @@ const struct test wait_cases[] = {
     {"waits_queue_ends_by_disconnect", FUNCTIONAL, queue_wait_ends, DISCONNECTED},
     {"waits_queue_ends_by_destruction", FUNCTIONAL, queue_wait_ends, DESTROYED},
     {"waits_queue_ends_by_close", FUNCTIONAL, queue_wait_ends, CLOSED},
+    {"waits_queue_ends_by_refused_post", FUNCTIONAL, queue_wait_ends, REFUSED},
     {"waits_queue_ends_though_taken_up", FUNCTIONAL, queue_wait_ends, TAKEN_UP},
     {"waits_requests_end_by_request", FUNCTIONAL, request_wait_ends, REQUESTED},
     {"waits_requests_end_by_close", FUNCTIONAL, request_wait_ends, CLOSED},
