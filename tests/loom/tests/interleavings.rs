@@ -8,6 +8,11 @@ fn a_turn_excludes() {
 }
 
 #[test]
+fn all_who_wait_have_their_turn() {
+    checks::all_who_wait_have_their_turn();
+}
+
+#[test]
 fn word_is_not_lost() {
     checks::word_is_not_lost();
 }
