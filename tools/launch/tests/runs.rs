@@ -71,7 +71,7 @@ fn a_file_is_broadcast() {
     let folder = tempfile::tempdir().unwrap();
     let broadcast = example("broadcast", folder.path());
     let from = folder.path().join("from");
-    let bytes: Vec<u8> = (0..3_000_001u32).map(|n| (n * n >> 7) as u8).collect();
+    let bytes: Vec<u8> = (0..3_000_001u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
     std::fs::write(&from, &bytes).unwrap();
     let to = folder.path().join("to");
     good(&["-n", "4", "--describe"], &broadcast, &[from.to_str().unwrap(), to.to_str().unwrap()]);
