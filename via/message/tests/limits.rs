@@ -116,7 +116,7 @@ fn messages_of_several_senders_are_taken_as_they_come_and_each_senders_in_order(
                     .unwrap();
                 assert_eq!(n, next[from], "in order");
                 next[from] += 1;
-                }
+            }
             assert_eq!(next[1..], [MESSAGES as u32; 3]);
         },
     );

@@ -5,7 +5,6 @@
 
 pub(crate) mod absent;
 mod hello;
-pub mod registrar;
 pub(crate) mod stream;
 pub mod vi;
 

@@ -10,12 +10,12 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use uvia::{
-    Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Listener, MacAddress,
-    MemoryAttributes, MemoryHandle, NetAddress, Nic, ProtectionTag, RemoteMemory, Request, ViAttributes,
+    CacheLimits, Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Lease, Listener,
+    MacAddress, MemoryAttributes, MemoryHandle, NetAddress, Nic, ProtectionTag, RegistrationCache,
+    RemoteMemory, Request, ViAttributes,
 };
 use zerocopy::IntoBytes;
 
-use super::registrar::{Direct, Lease, Registrar};
 use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
@@ -66,7 +66,8 @@ pub struct ViPort {
     pending: usize,
     turns: u32,
     epochs: u32,
-    registrar: Box<dyn Registrar>,
+    /// Long pieces stay registered: a program tends to send from the same buffers.
+    cache: RegistrationCache,
     exposures: HashMap<u64, Lease>,
     next_exposure: u64,
     puts: Vec<Option<Put>>,
@@ -100,7 +101,8 @@ impl ViPort {
         }
         let cq = nic.create_cq(2 * depth.packets + depth.puts)?;
         let listener = nic.listen(&discriminator(session, rank), 64)?;
-        let registrar = Box::new(Direct::new(&nic, tag));
+        let cache =
+            RegistrationCache::new(&nic, MemoryAttributes::remote_write(tag), CacheLimits::default())?;
         Ok(Self {
             session: session.to_owned(),
             rank,
@@ -117,7 +119,7 @@ impl ViPort {
             pending: 0,
             turns: 0,
             epochs: 0,
-            registrar,
+            cache,
             exposures: HashMap::new(),
             next_exposure: 0,
             puts: Vec::new(),
@@ -358,8 +360,8 @@ impl Port for ViPort {
 
     unsafe fn expose(&mut self, _link: LinkId, memory: Span) -> Result<Exposure> {
         // SAFETY: the caller's promise.
-        let lease = unsafe { self.registrar.lease(memory)? };
-        let RemoteMemory { address, handle } = lease.region.remote(lease.offset)?;
+        let lease = unsafe { self.cache.lease(memory.start, memory.len)? };
+        let RemoteMemory { address, handle } = lease.remote(0)?;
         let mut token = [0; 16];
         token[..8].copy_from_slice(&address.to_le_bytes());
         token[8..12].copy_from_slice(&handle.0.to_le_bytes());
@@ -387,14 +389,14 @@ impl Port for ViPort {
             _ => return Ok(false),
         }
         // SAFETY: the caller's promise.
-        let lease = unsafe { self.registrar.lease(memory)? };
+        let lease = unsafe { self.cache.lease(memory.start, memory.len)? };
         let [address, handle] = [0, 8].map(|at| {
             token[at..].iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
         });
         let to = RemoteMemory { address: address.wrapping_add(offset), handle: MemoryHandle(handle as u32) };
         let mut descriptor = self.spare.pop().unwrap_or_default();
         descriptor.operation = uvia::Operation::RdmaWrite(to);
-        descriptor.segments.push(lease.region.segment(lease.offset..lease.offset + memory.len)?);
+        descriptor.segments.push(lease.segment(0..memory.len)?);
         let index = self.free_puts.pop().unwrap_or_else(|| {
             self.puts.push(None);
             self.puts.len() as u32 - 1
