@@ -153,9 +153,14 @@ impl AdapterMemory {
         }
     }
 
+    /// Where a window begins, bytes.
+    pub(super) fn window_at(&self, number: usize) -> usize {
+        self.directory.window_at(number)
+    }
+
     /// The bytes of a window in the memory's file: they are what its lock is taken on.
     fn range(&self, number: usize) -> std::ops::Range<u64> {
-        let at = self.directory.window_at(number) as u64;
+        let at = self.window_at(number) as u64;
         at..at + WINDOW as u64
     }
 
@@ -187,7 +192,7 @@ impl AdapterMemory {
             }
             sleep(Duration::from_millis(5));
         };
-        let at = self.directory.window_at(lease.number());
+        let at = self.window_at(lease.number());
         // SAFETY: the window lies within the mapping, which the lease keeps; it is ours alone until the region was
         // dropped, before the lease, and it is reached by volatile stores only.
         let region = unsafe {

@@ -33,6 +33,11 @@ impl Window {
         self.lease.number()
     }
 
+    /// Where in the memory it begins, bytes: for whoever looks at the memory from its other side.
+    pub fn offset(&self) -> usize {
+        self.memory().window_at(self.number())
+    }
+
     /// The memory that it is a window of.
     pub fn memory(&self) -> &Arc<AdapterMemory> {
         self.lease.memory()

@@ -166,7 +166,8 @@ fn set_up(settings: &Settings, image: &Image, guest: &mut Guest) -> Result<()> {
     let nics: Vec<_> =
         kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
     let served = kinds.iter().any(|kind| kind.model().is_some());
-    guest.configure(&image.path, settings.hugepages, &nics, served)?;
+    let memory = settings.adapter_memory.map(|_| machine::port_address(nics.len()));
+    guest.configure(&image.path, settings.hugepages, &nics, memory.as_deref(), served)?;
     for module in &settings.load {
         guest.load(module)?;
     }

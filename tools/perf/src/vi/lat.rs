@@ -43,6 +43,8 @@ pub struct Messages {
     /// What was received into last: posted again behind the next send, when the adapter is at work and not the peer
     /// that waits. Others are posted.
     emptied: Option<Box<Descriptor>>,
+    /// What is sent where no memory has to be registered for it.
+    injected: Option<Vec<u8>>,
     /// Polls of this end between those of a sender that has more frames to send.
     stride: u32,
 }
@@ -62,7 +64,8 @@ impl Messages {
             side.receive(Descriptor::new(vec![memory.segment(size..2 * size)?]))?;
         }
         let stride = stride(&side, size);
-        Ok(Self { side, size, idle, emptied: None, stride })
+        let injected = side.injects().then(|| vec![0; size]);
+        Ok(Self { side, size, idle, emptied: None, injected, stride })
     }
 }
 
@@ -72,7 +75,10 @@ impl Exchange for Messages {
         let mut idling = Idling::default();
         loop {
             if let Some(descriptor) = self.idle.pop() {
-                self.side.send(descriptor)?;
+                match &self.injected {
+                    None => self.side.send(descriptor)?,
+                    Some(bytes) => self.side.inject(descriptor, bytes)?,
+                }
                 return self.emptied.take().map_or(Ok(()), |emptied| self.side.receive(emptied));
             }
             match self.side.poll()? {

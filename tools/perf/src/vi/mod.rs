@@ -9,13 +9,14 @@ mod pair;
 mod side;
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use uvia::{Encapsulation, MacAddress, Nic, NicOptions};
+use uvia::{AdapterMemory, Encapsulation, MacAddress, Nic, NicOptions};
 use uvia_driver::nic::NicConfig;
 use uvia_tools::{Failure, NicArgs};
 
-use crate::cli::{Level, Op, PairOrHost, ViArgs, Wait};
+use crate::cli::{Class, Level, Op, PairOrHost, ViArgs, Wait};
 use crate::load::{Load, Test};
 use crate::report::{self, Bandwidth, Latency, Subject};
 use order::{Manner, Order};
@@ -36,8 +37,9 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
     let load = Load::from(&args.load);
     match args.ends.choice()? {
         PairOrHost::Pair(a, b) => {
-            let a = open(a, "pair-a", 0, &args.nic)?;
-            let b = open(b, "pair-b", 1, &args.nic)?;
+            let memory = adapter_memory(args)?;
+            let a = open(a, "pair-a", 0, &args.nic, memory.clone())?;
+            let b = open(b, "pair-b", 1, &args.nic, memory)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
             let counted = Counters::of(args, &[&a, &b]);
@@ -49,7 +51,8 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             outcome
         }
         PairOrHost::Listen { keep } => {
-            let nic = open_own(&args.nic)?;
+            // Which class it is, clients say.
+            let nic = open_own(&args.nic, given(args).map(AdapterMemory::open).transpose()?)?;
             ready(&nic, load.timeout)?;
             let counted = Counters::of(args, &[&nic]);
             eprintln!("uvia-perf: waiting as {:?} ({})", nic.name(), nic.properties().mac);
@@ -58,7 +61,7 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             outcome
         }
         PairOrHost::To(peer) => {
-            let nic = open_own(&args.nic)?;
+            let nic = open_own(&args.nic, adapter_memory(args)?)?;
             ready(&nic, load.timeout)?;
             let host = match peer.parse::<MacAddress>() {
                 Ok(mac) => mac,
@@ -117,7 +120,15 @@ fn measure(
     // A write is noticed by its last byte.
     let least = if args.op == Op::Write { 1 } else { 0 };
     let most = LARGEST.min(nic.properties().max_transfer_size as usize);
-    let sizes = load.sizes_up_to(least, most, "the interface's maximum transfer size")?;
+    // Of a window of slots, half is for what is not measured.
+    let (most, what, window) = match args.class {
+        Class::Dma => (most, "the interface's maximum transfer size", load.window),
+        Class::Pio => {
+            let pio = nic.pio()?;
+            (pio.mtu as usize, "the longest message of class pio", load.window.min(pio.slots / 2))
+        }
+    };
+    let sizes = load.sizes_up_to(least, most, what)?;
     let mut subject = Subject {
         test: match test {
             Test::Latency => "lat",
@@ -149,7 +160,7 @@ fn measure(
             op: args.op,
             manner,
             more: n + 1 < count,
-            window: load.window as u16,
+            window: window as u16,
             size: size as u64,
             warmup: load.warmup(iterations),
             iterations,
@@ -167,14 +178,36 @@ fn measure(
     Ok(())
 }
 
-fn open_own(args: &NicArgs) -> Result<Nic, Failure> {
-    open_as(args.device()?, args.options()?)
+/// The adapter memory that was named; an empty UVIA_ADAPTER_MEMORY counts as none.
+fn given(args: &ViArgs) -> Option<&str> {
+    args.adapter_memory.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Opens the adapter memory, where the class needs it.
+fn adapter_memory(args: &ViArgs) -> Result<Option<Arc<AdapterMemory>>, Failure> {
+    match (args.class, given(args)) {
+        (Class::Dma, _) => Ok(None),
+        (Class::Pio, Some(name)) => Ok(Some(AdapterMemory::open(name)?)),
+        (Class::Pio, None) => Err(Failure::usage(
+            "--class pio sends from an adapter's memory: give --adapter-memory ADDR or set UVIA_ADAPTER_MEMORY",
+        )),
+    }
+}
+
+fn open_own(args: &NicArgs, memory: Option<Arc<AdapterMemory>>) -> Result<Nic, Failure> {
+    open_as(args.device()?, NicOptions { adapter_memory: memory, ..args.options()? })
 }
 
 /// The two ends of a pair need names of their own, if only so that neither takes a query for the other's, and over UDP
 /// addresses: the one given, and the next.
-fn open(device: &str, name: &str, number: u32, args: &NicArgs) -> Result<Nic, Failure> {
-    let mut options = NicOptions { name: Some(name.to_owned()), ..args.options()? };
+fn open(
+    device: &str,
+    name: &str,
+    number: u32,
+    args: &NicArgs,
+    memory: Option<Arc<AdapterMemory>>,
+) -> Result<Nic, Failure> {
+    let mut options = NicOptions { name: Some(name.to_owned()), adapter_memory: memory, ..args.options()? };
     if let Encapsulation::Udp(udp) = &mut options.encapsulation {
         udp.address = Ipv4Addr::from_bits(udp.address.to_bits().wrapping_add(number));
     }
@@ -193,7 +226,7 @@ fn ready(nic: &Nic, timeout: Duration) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Class, Cq};
+    use crate::cli::Cq;
     use uvia_tests::{Faults, memory_pair_with};
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -300,6 +333,32 @@ mod tests {
             }
             server.join().unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn a_pair_runs_what_there_is_of_class_pio() {
+        let memory = uvia_tests::conformance::Memory::of_host().memory;
+        for loss in [0, 10] {
+            let (a, b, domain) = memory_pair_with(Faults { loss, duplicates: loss, seed: 7 });
+            let options = |name: &str| NicOptions {
+                name: Some(name.to_owned()),
+                adapter_memory: Some(memory.clone()),
+                ..NicOptions::default()
+            };
+            let a = Nic::with_adapter(a, domain.clone(), options("a")).unwrap();
+            let b = Nic::with_adapter(b, domain, options("b")).unwrap();
+            let manner = Manner { class: Class::Pio, vis: 2, ..USUAL };
+            for test in [Test::Latency, Test::Bandwidth] {
+                for size in [0, 64, 448] {
+                    let order = Order { test, op: Op::Send, size, ..orders(manner, 200)[0] };
+                    if let Err(e) = pair::run(&a, &b, &order, PATIENCE) {
+                        panic!("{order:?}: {e:?}");
+                    }
+                }
+            }
+            let write = Order { op: Op::Write, ..orders(manner, 10)[0] };
+            assert!(matches!(pair::run(&a, &b, &write, PATIENCE), Err(Failure::Failed(_))), "no RDMA");
+        }
     }
 
     #[test]
