@@ -212,6 +212,8 @@ impl AdapterMemory {
     /// Takes the first window that nobody has, if there is one; answers also how many only wait for a NIC to stop.
     fn take(self: &Arc<Self>, nic: &str) -> Result<(Option<Lease>, usize)> {
         let mut unsettled = 0;
+        // What was found out about NICs of the dead: one that has not stopped may have had many windows.
+        let mut busy: Vec<Owner> = Vec::new();
         let mut file = self.source.lock_file()?;
         for number in 0..self.directory.windows() {
             let range = self.range(number);
@@ -221,12 +223,16 @@ impl AdapterMemory {
             if !locked {
                 continue;
             }
-            let dead = self.directory.owner(number);
             // A NIC that we have open ourselves was taken from whoever had it before.
-            if dead.is_some_and(|dead| dead.nic != nic && !has_let_go(&dead.nic, dead.process)) {
-                unsettled += 1;
-                locks::unlock_range(&file, &range);
-                continue;
+            if let Some(dead) = self.directory.owner(number).filter(|dead| dead.nic != nic) {
+                if !busy.contains(&dead) && !has_let_go(&dead.nic, dead.process) {
+                    busy.push(dead.clone());
+                }
+                if busy.contains(&dead) {
+                    unsettled += 1;
+                    locks::unlock_range(&file, &range);
+                    continue;
+                }
             }
             self.directory.clear(number);
             self.directory.set_owner(number, &Owner { process: std::process::id(), nic: nic.to_owned() });

@@ -270,6 +270,10 @@ pub struct ViArgs {
     #[arg(long, value_name = "ADDR", env = "UVIA_ADAPTER_MEMORY", hide_env_values = true)]
     pub adapter_memory: Option<String>,
 
+    /// With lat --pair --class pio: measure class dma too, message by message in turn with it, for comparison
+    #[arg(long)]
+    pub interleave: bool,
+
     /// What the connections promise; the bandwidth of sends that may be lost comes with how many were, a latency's test
     /// ends with the first that is
     #[arg(long, value_enum, default_value_t = Level::Delivery)]

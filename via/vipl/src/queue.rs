@@ -19,6 +19,8 @@ pub(crate) struct Queue {
     poisoned: bool,
     /// The interface's tag, here at hand.
     pub(crate) tag: ProtectionTag,
+    /// Most entries.
+    pub(crate) depth: usize,
     pool: Vec<Spare>,
 }
 
@@ -72,8 +74,17 @@ pub(crate) struct Settled {
 }
 
 impl Queue {
-    pub(crate) fn new(which: WorkQueue, tag: ProtectionTag) -> Self {
-        Self { which, entries: VecDeque::new(), first: 0, settled: 0, poisoned: false, tag, pool: Vec::new() }
+    pub(crate) fn new(which: WorkQueue, tag: ProtectionTag, depth: usize) -> Self {
+        Self {
+            which,
+            entries: VecDeque::new(),
+            first: 0,
+            settled: 0,
+            poisoned: false,
+            tag,
+            depth,
+            pool: Vec::new(),
+        }
     }
 
     #[inline]
@@ -248,7 +259,7 @@ impl Entry {
             // The program has unmapped it: there is nowhere to write to.
             self.state = State::Done(status);
             self.memory = None;
-            return;
+            return None;
         }
         // SAFETY: the post found a whole, aligned descriptor there in registered memory, which `memory` has kept
         // registered since, and VIPL's contract is that registered memory stays mapped and that the descriptor is the

@@ -271,6 +271,25 @@ pub fn pair<E: Exchange>(a: &mut [E], b: &mut [E], order: &Order) -> Result<Late
     })
 }
 
+/// Round trips over two connections in turn, both ends in this thread; each is measured by itself.
+pub fn in_turn(mut ends: [(Messages, Messages); 2], order: &Order) -> Result<[Latency; 2], Failure> {
+    let mut results = [Latency::new()?, Latency::new()?];
+    let (nic_a, nic_b) = (ends[0].0.side.nic.clone(), ends[0].1.side.nic.clone());
+    for n in 0..order.warmup + order.iterations {
+        for ((a, b), result) in ends.iter_mut().zip(&mut results) {
+            let start = Instant::now();
+            a.send()?;
+            b.receive(Some(&nic_a))?;
+            b.send()?;
+            a.receive(Some(&nic_b))?;
+            if n >= order.warmup {
+                result.record_round_trip(start.elapsed());
+            }
+        }
+    }
+    Ok(results)
+}
+
 /// The asking end.
 pub fn ask<E: Exchange>(exchanges: &mut [E], order: &Order) -> Result<Latency, Failure> {
     measure(order, exchanges.len(), Latency::record_round_trip, |n| {

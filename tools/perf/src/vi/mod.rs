@@ -42,6 +42,9 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             let b = open(b, "pair-b", 1, &args.nic, memory)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
+            if args.interleave {
+                return interleaved(test, args, &load, &a, &b);
+            }
             let counted = Counters::of(args, &[&a, &b]);
             let outcome = match args.wait {
                 Wait::Poll => measure(test, args, &load, &a, |order| pair::run(&a, &b, &order, load.timeout)),
@@ -92,6 +95,34 @@ impl Counters {
     }
 }
 
+/// Both classes in turn: what disturbs one disturbs the other.
+fn interleaved(test: Test, args: &ViArgs, load: &Load, a: &Nic, b: &Nic) -> Result<(), Failure> {
+    if test != Test::Latency || args.op != Op::Send || args.class != Class::Pio || args.wait != Wait::Poll {
+        return Err(Failure::usage("--interleave goes with lat --class pio --op send --wait poll"));
+    }
+    let mut results = [Class::Dma, Class::Pio].map(|class| (class, Vec::new()));
+    let manner = Manner { class: Class::Pio, level: args.level, cq: args.cq, wait: args.wait, vis: 1 };
+    measure_each(test, args, load, a, |order| {
+        let ends = results.each_ref().map(|(class, _)| {
+            pair::messages(a, b, &Order { manner: Manner { class: *class, ..manner }, ..order }, load.timeout)
+        });
+        let [dma, pio] = ends;
+        let [dma, pio] = lat::in_turn([dma?, pio?], &order)?;
+        results[0].1.push((order.size, dma));
+        results[1].1.push((order.size, pio));
+        Ok(())
+    })?;
+    for (class, of_sizes) in &results {
+        let mut subject = subject(test, args, load, a);
+        subject.class = class.name();
+        for (size, latency) in of_sizes {
+            subject.size = *size as usize;
+            subject.print_latency(latency)?;
+        }
+    }
+    Ok(())
+}
+
 /// Both ends in this process, in a thread each: one that sleeps cannot do the other's part.
 fn threads(test: Test, args: &ViArgs, load: &Load, a: &Nic, b: &Nic) -> Result<(), Failure> {
     let server = connect::Server::new(b, load.timeout)?;
@@ -116,20 +147,19 @@ fn measure(
     nic: &Nic,
     mut run: impl FnMut(Order) -> Result<Outcome, Failure>,
 ) -> Result<(), Failure> {
-    let manner = Manner { class: args.class, level: args.level, cq: args.cq, wait: args.wait, vis: args.vis };
-    // A write is noticed by its last byte.
-    let least = if args.op == Op::Write { 1 } else { 0 };
-    let most = LARGEST.min(nic.properties().max_transfer_size as usize);
-    // Of a window of slots, half is for what is not measured.
-    let (most, what, window) = match args.class {
-        Class::Dma => (most, "the interface's maximum transfer size", load.window),
-        Class::Pio => {
-            let pio = nic.pio()?;
-            (pio.mtu as usize, "the longest message of class pio", load.window.min(pio.slots / 2))
+    let mut subject = subject(test, args, load, nic);
+    measure_each(test, args, load, nic, |order| {
+        subject.size = order.size as usize;
+        match run(order)? {
+            Outcome::Latency(result) => subject.print_latency(&result),
+            Outcome::Bandwidth(result) => subject.print_bandwidth(&result),
         }
-    };
-    let sizes = load.sizes_up_to(least, most, what)?;
-    let mut subject = Subject {
+    })
+}
+
+/// What rows are of.
+fn subject(test: Test, args: &ViArgs, load: &Load, nic: &Nic) -> Subject {
+    Subject {
         test: match test {
             Test::Latency => "lat",
             Test::Bandwidth => "bw",
@@ -148,7 +178,30 @@ fn measure(
         lossy: test == Test::Bandwidth && args.level == Level::Unreliable && args.op == Op::Send,
         json: load.json,
         headed: false,
+    }
+}
+
+/// Runs the test for each size.
+fn measure_each(
+    test: Test,
+    args: &ViArgs,
+    load: &Load,
+    nic: &Nic,
+    mut run: impl FnMut(Order) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let manner = Manner { class: args.class, level: args.level, cq: args.cq, wait: args.wait, vis: args.vis };
+    // A write is noticed by its last byte.
+    let least = if args.op == Op::Write { 1 } else { 0 };
+    let most = LARGEST.min(nic.properties().max_transfer_size as usize);
+    // Of a window of slots, half is for what is not measured.
+    let (most, what, window) = match args.class {
+        Class::Dma => (most, "the interface's maximum transfer size", load.window),
+        Class::Pio => {
+            let pio = nic.pio()?;
+            (pio.mtu as usize, "the longest message of class pio", load.window.min(pio.slots / 2))
+        }
     };
+    let sizes = load.sizes_up_to(least, most, what)?;
     let count = sizes.len();
     for (n, size) in sizes.into_iter().enumerate() {
         let iterations = match test {
@@ -169,11 +222,7 @@ fn measure(
         if let Some(why) = order.refusal() {
             return Err(Failure::usage(why));
         }
-        subject.size = size;
-        match run(order)? {
-            Outcome::Latency(result) => subject.print_latency(&result)?,
-            Outcome::Bandwidth(result) => subject.print_bandwidth(&result)?,
-        }
+        run(order)?;
     }
     Ok(())
 }
