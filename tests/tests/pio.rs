@@ -1,9 +1,10 @@
 //! Virtual interfaces of class Pio: their frames lie in adapter memory.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use uvia::{
-    AdapterMemory, Completion, Descriptor, EndpointClass, Error, MemoryAttributes, Nic, NicOptions,
+    AdapterMemory, Clock, Completion, Descriptor, EndpointClass, Error, MemoryAttributes, Nic, NicOptions,
     PioMissing, ReliabilityLevel, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::IdentityDomain;
@@ -184,6 +185,37 @@ fn credits_are_slots_and_beyond_them_sends_would_block() {
     descriptor.context = 9;
     pair.a.vi.inject(descriptor, b"one more").unwrap();
     assert_eq!(next(&pair, |pair| &pair.b).descriptor.length(), 8);
+}
+
+#[test]
+fn the_last_credit_asks_for_an_acknowledgement() {
+    // No time passes: what is acknowledged was asked for.
+    let clock = Clock::manual(Arc::new(AtomicU64::new(1_000_000_000)));
+    let memory = Memory::of_host();
+    let (a, b, domain) = memory_pair();
+    let open = |adapter, name: &str| {
+        let options = NicOptions { clock: clock.clone(), ..options(name, &memory) };
+        Nic::with_adapter(adapter, domain.clone(), options).unwrap()
+    };
+    let (a, b) = (open(a, "a"), open(b, "b"));
+    let limits = a.pio().unwrap();
+    let pair = mixed((a, b), |attributes| {
+        *attributes = ViAttributes { send_depth: 8, ..ViAttributes::pio(attributes.tag, &limits) };
+    });
+    let to = pair.b.memory(512 * 64).unwrap();
+    let mut idle: Vec<_> = (0..8).map(|_| Descriptor::new(Vec::new())).collect();
+    for round in 0..8 {
+        for n in 0..8 {
+            receive(&pair, &to, 512 * (8 * round + n));
+            pair.a.vi.inject(idle.pop().unwrap(), b"one of eight").unwrap();
+        }
+        for _ in 0..8 {
+            next(&pair, |pair| &pair.b);
+        }
+        while idle.len() < 8 {
+            idle.push(next(&pair, |pair| &pair.a).descriptor);
+        }
+    }
 }
 
 #[test]
