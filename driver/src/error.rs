@@ -121,6 +121,27 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
+    /// Adapter memory that cannot be used.
+    #[error("adapter memory {memory}: {why}")]
+    AdapterMemory {
+        /// Its name.
+        memory: String,
+        /// Why not.
+        why: String,
+    },
+    /// All windows of an adapter memory are leased.
+    #[error(
+        "adapter memory {memory}: none of its {windows} windows is left{}; close an endpoint that has one, or give the adapter more memory",
+        Unsettled(*unsettled)
+    )]
+    NoWindow {
+        /// The memory's name.
+        memory: String,
+        /// How many it has.
+        windows: usize,
+        /// How many of them are of processes that died, and whose NICs may still fetch from them.
+        unsettled: usize,
+    },
     /// A device that another process serves, over vfio-user.
     #[error("vfio-user:{0}")]
     VfioUser(#[from] uvia_vfio_user::Error),
@@ -221,6 +242,17 @@ impl fmt::Display for Siblings<'_> {
             write!(f, "{}{address} is on {driver}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+struct Unsettled(usize);
+
+impl fmt::Display for Unsettled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => Ok(()),
+            n => write!(f, " ({n} are of processes that died, and their NICs have not stopped)"),
+        }
     }
 }
 

@@ -23,6 +23,7 @@ Examples:
   qemu/run --nic model-virtio -- uvia-info --nic 0000:01:00.0       our own model of a NIC, by vfio-user
   qemu/run --nic model-e1000,e1000 --no-attach -- ip link            and beside one of QEMU's, on one wire
   qemu/run --nic model-e1000 --device-arg --faults --device-arg ./faults -- uvia-perf ...    a bad wire
+  qemu/run --adapter-memory 1M -- sh -c 'uvia-perf lat --class pio --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\"'
   qemu/run --carry /usr/bin/strace -- strace -c uvia-info --nic 0000:01:00.0
   qemu/run --guests 2 -- sh -c 'echo \"guest $UVIA_GUEST has $UVIA_NIC_A\"'
 
@@ -60,6 +61,10 @@ struct Cli {
     /// A module of the guest's kernel to load; may be repeated
     #[arg(long, value_name = "NAME")]
     module: Vec<String>,
+    /// A further PCI function of each guest: memory of an adapter, so many bytes (such as 1M; a power of two), bound to
+    /// vfio-pci with the NICs. COMMAND finds its address as UVIA_ADAPTER_MEMORY
+    #[arg(long, value_name = "SIZE", value_parser = adapter_memory)]
+    adapter_memory: Option<u64>,
     /// Processors of each guest
     #[arg(long, value_name = "N", default_value_t = 2)]
     vcpus: u32,
@@ -139,6 +144,7 @@ fn run(cli: Cli) -> crate::Result<u8> {
         vcpus: cli.vcpus,
         memory_mib: cli.memory,
         hugepages: cli.hugepages,
+        adapter_memory: cli.adapter_memory,
         accel: cli.accel,
         qemu: cli.qemu,
         kernel: cli.kernel,
@@ -165,12 +171,34 @@ fn run(cli: Cli) -> crate::Result<u8> {
     main_job::run(&settings, cli.file.as_deref(), limit)
 }
 
+/// Bytes of adapter memory, as they are written.
+fn adapter_memory(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+    bytes
+        .filter(|bytes| bytes.is_power_of_two() && (4096..=64 << 20).contains(bytes))
+        .ok_or_else(|| "a power of two of 4K to 64M, such as 1M".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("qemu/run").chain(args.iter().copied()))
+    }
+
+    #[test]
+    fn adapter_memory_is_a_power_of_two() {
+        assert_eq!(parse(&["--adapter-memory", "1M", "--", "true"]).unwrap().adapter_memory, Some(1 << 20));
+        assert_eq!(adapter_memory("64K"), Ok(64 << 10));
+        for wrong in ["", "M", "3M", "2K", "128M", "-1M", "99999999999999999999"] {
+            assert!(adapter_memory(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

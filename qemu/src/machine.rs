@@ -52,7 +52,19 @@ pub struct Machine<'a> {
     pub nics: &'a [Nic],
 }
 
-/// The address, in the guest, of the root port that a NIC is behind.
+/// Adapter memory, in a slot behind those of the NICs: memory that is no part of the guest's own.
+fn add_adapter_memory(add: &mut impl FnMut(&[&str]), size: u64, nics: usize) {
+    let slot = FIRST_SLOT + nics;
+    add(&["-object", &format!("memory-backend-ram,id=adapter-memory,size={size},share=on")]);
+    add(&[
+        "-device",
+        &format!("pcie-root-port,id=rp{nics},bus=pcie.0,addr=0x{slot:x},chassis={},slot={0}", nics + 1),
+    ]);
+    add(&["-device", &format!("ivshmem-plain,id=memory0,bus=rp{nics},memdev=adapter-memory")]);
+}
+
+/// The address, in the guest, of the root port that a NIC is behind; adapter memory is behind the one after the last
+/// NIC's.
 pub fn port_address(nic: usize) -> String {
     format!("0000:00:{:02x}.0", FIRST_SLOT + nic)
 }
@@ -89,6 +101,9 @@ pub fn arguments(settings: &Settings, machine: &Machine) -> Vec<OsString> {
     add(&["-device", "virtio-serial-pci,id=serial0,romfile=", "-device"]);
     add(&[&format!("virtserialport,bus=serial0.0,chardev=control,name={PORT}")]);
     add_nics(&mut add, machine);
+    if let Some(size) = settings.adapter_memory {
+        add_adapter_memory(&mut add, size, machine.nics.len());
+    }
     add(&["-kernel"]);
     args.push(machine.kernel.into());
     let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
@@ -198,6 +213,28 @@ mod tests {
         let two = line(&[], &[NicKind::ModelVirtio, NicKind::ModelVirtio]);
         assert!(!two.contains("netdev"), "{two}");
         assert!(!line(&[], &[NicKind::E1000, NicKind::E1000]).contains("memory-backend"));
+    }
+
+    #[test]
+    fn adapter_memory_is_behind_the_nics() {
+        let nic = || Nic { kind: NicKind::E1000, socket: None };
+        let settings = Settings { adapter_memory: Some(1 << 20), ..Settings::default() };
+        let machine = Machine {
+            guest: 0,
+            accel: ["tcg", "max"],
+            kernel: Path::new("/k"),
+            initrd: 10,
+            console: 11,
+            control: 12,
+            ways: &[],
+            nics: &[nic(), nic()],
+        };
+        let words: Vec<_> =
+            arguments(&settings, &machine).iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let words = words.join(" ");
+        assert!(words.contains("ivshmem-plain,id=memory0,bus=rp2,memdev=adapter-memory"), "{words}");
+        assert!(words.contains("size=1048576") && words.contains("addr=0x12"), "{words}");
+        assert_eq!(port_address(2), "0000:00:12.0");
     }
 
     #[test]

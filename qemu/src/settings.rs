@@ -32,6 +32,8 @@ pub struct Settings {
     pub memory_mib: u32,
     /// Hugepages of 2 MiB reserved in each guest.
     pub hugepages: u32,
+    /// Bytes of a further function of each guest that is memory of an adapter; none: there is no such function.
+    pub adapter_memory: Option<u64>,
     /// How the processors are run.
     pub accel: Accel,
     /// QEMU itself; a name is looked up on PATH. None: the one on PATH, and where that does not know what the NICs
@@ -72,6 +74,7 @@ impl Default for Settings {
             vcpus: 2,
             memory_mib: 1024,
             hugepages: 0,
+            adapter_memory: None,
             accel: Accel::Auto,
             qemu: None,
             kernel: None,

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use uvia_driver::nic::MacAddress;
+use uvia_models::AdapterMemory;
 use uvia_models::faults::Plan;
 use uvia_models::machine::{Kind, Machine};
 use uvia_models::serve::{Doorbells, Service, Worker};
@@ -13,6 +14,7 @@ use uvia_models::serve::{Doorbells, Service, Worker};
 /// Adapters on one switch, each at a socket of its own, until dropped.
 pub struct ServedModels {
     names: Vec<String>,
+    memory: Option<String>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     _worker: Worker,
@@ -24,11 +26,32 @@ impl ServedModels {
         Self::start_with(folder, kinds, doorbells, 1, Plan::default())
     }
 
+    /// As [`ServedModels::start`], with `size` bytes of adapter memory too.
+    pub fn start_with_memory(folder: &Path, kinds: &[Kind], doorbells: Doorbells, size: usize) -> Self {
+        let memory = AdapterMemory::new(size).expect("a size that adapter memory can have");
+        Self::serve(folder, kinds, doorbells, (1, Plan::default()), Some(memory))
+    }
+
     /// As [`ServedModels::start`], with all that goes wrong by plan and seed.
     pub fn start_with(folder: &Path, kinds: &[Kind], doorbells: Doorbells, seed: u64, plan: Plan) -> Self {
+        Self::serve(folder, kinds, doorbells, (seed, plan), None)
+    }
+
+    fn serve(
+        folder: &Path,
+        kinds: &[Kind],
+        doorbells: Doorbells,
+        (seed, plan): (u64, Plan),
+        memory: Option<AdapterMemory>,
+    ) -> Self {
         let mut machine = Machine::new(seed, plan);
         for (n, kind) in kinds.iter().enumerate() {
             machine.add(*kind, Self::station(n)).expect("memory for a model's registers");
+        }
+        // Behind the adapters.
+        let has_memory = memory.is_some();
+        if let Some(memory) = memory {
+            machine.add_model(Box::new(memory));
         }
         let machine = Arc::new(machine);
         let worker = Worker::start(machine.clone(), doorbells).expect("a thread");
@@ -41,7 +64,8 @@ impl ServedModels {
             let stop = stop.clone();
             threads.push(std::thread::spawn(move || service.run(&stop).expect("the system works")));
         }
-        Self { names, stop, threads, _worker: worker }
+        let memory = if has_memory { names.pop() } else { None };
+        Self { names, memory, stop, threads, _worker: worker }
     }
 
     fn socket(folder: &Path, n: usize) -> std::path::PathBuf {
@@ -58,7 +82,15 @@ impl ServedModels {
         MacAddress([2, 0x75, 0x76, 0, 0, n as u8])
     }
 
-    /// The names of all.
+    /// The name of the adapter memory.
+    ///
+    /// # Panics
+    /// When there is none.
+    pub fn memory(&self) -> &str {
+        self.memory.as_deref().expect("started with adapter memory")
+    }
+
+    /// The names of all adapters.
     pub fn names(&self) -> &[String] {
         &self.names
     }

@@ -25,7 +25,11 @@ pub enum EndpointClass {
     #[default]
     Dma,
     /// The processor stores into adapter memory: scarce, fewer credits, smaller messages, no RDMA.
+    /// [`Nic::pio`](crate::Nic::pio) tells what there is.
     Pio,
+    /// [`EndpointClass::Pio`] where an interface of these attributes can have it, else [`EndpointClass::Dma`]; the
+    /// attributes of the interface then tell which. No interface is of this class.
+    PioElseDma,
 }
 
 /// The attributes of a virtual interface.
@@ -74,12 +78,6 @@ impl ViAttributes {
 
     /// Refuses what a NIC of these properties does not offer.
     pub(crate) fn check(&self, limits: &NicProperties) -> Result<()> {
-        if !limits.classes.contains(&self.class) {
-            return Err(Error::ClassUnavailable {
-                class: self.class,
-                why: format!("{} ({}) has none", limits.device, limits.driver),
-            });
-        }
         if !limits.reliability_levels.contains(&self.reliability) {
             return Err(Error::ReliabilityLevel(self.reliability));
         }

@@ -38,6 +38,11 @@ impl Segment {
         Ok(())
     }
 
+    /// What it is a part of, taken out of it.
+    pub(crate) fn into_region(self) -> MemoryRegion {
+        self.region
+    }
+
     /// Puts the first `len` bytes of a frame's payload there; false, and nothing written, when it is shorter than that,
     /// or the frame is.
     #[inline(always)]

@@ -78,6 +78,32 @@ pub enum Error {
         /// Why not.
         why: String,
     },
+    /// More than interfaces of this class have (VIP_ERROR_RESOURCE).
+    #[error("endpoint class {class:?}: {asked} {what} are over its limit of {limit}")]
+    BeyondClass {
+        /// The class.
+        class: EndpointClass,
+        /// Of what.
+        what: &'static str,
+        /// How much was asked for.
+        asked: u64,
+        /// How much there may be.
+        limit: u64,
+    },
+    /// Interfaces of this class do not do this (VIP_INVALID_PARAMETER).
+    #[error("endpoint class {class:?} has no {what}")]
+    NotInClass {
+        /// The class.
+        class: EndpointClass,
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// All credits of an interface of class Pio are out: each send takes a slot of its window.
+    #[error("all {credits} slots of the endpoint are in flight; reap completions first")]
+    WouldBlock {
+        /// How many it has.
+        credits: usize,
+    },
     /// The other end did not answer in time (VIP_TIMEOUT).
     #[error("{what}: no answer within {millis} ms; is the other end running, and its link up?")]
     Timeout {
@@ -123,6 +149,19 @@ pub enum Error {
     /// Something still uses the object.
     #[error("{0} is still in use")]
     InUse(&'static str),
+}
+
+impl Error {
+    /// Whether it is the class of the interface that cannot be had, and another might be.
+    pub(crate) fn is_of_class(&self) -> bool {
+        use uvia_driver::Error as Driver;
+        matches!(
+            self,
+            Self::ClassUnavailable { .. }
+                | Self::BeyondClass { .. }
+                | Self::Driver(Driver::NoWindow { .. } | Driver::AdapterMemory { .. })
+        )
+    }
 }
 
 /// Why a connection is no more; both ends can read it.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use uvia_driver::dma::watch::Keeper;
 use uvia_driver::dma::{DeviceAccess, DmaDomain, DmaMemory, DmaRegion, DmaSegment, DmaSlot, Rights, copy};
 use uvia_driver::nic::RxFrame;
+use uvia_driver::pio;
 
 use crate::{Error, RemoteMemory, Result, Segment};
 
@@ -81,6 +82,10 @@ impl MemoryAttributes {
 enum Backing {
     Owned(DmaMemory),
     Caller(DmaRegion),
+    /// Of no use to an adapter: a descriptor's own, for what is injected.
+    Buffer {
+        words: Box<[u64]>,
+    },
 }
 
 struct Inner {
@@ -205,7 +210,7 @@ impl MemoryRegion {
     /// with a program's memory ([`Nic::register`](crate::Nic::register)) where the system permits.
     pub fn is_watched(&self) -> bool {
         match &self.0.backing {
-            Backing::Owned(_) => true,
+            Backing::Owned(_) | Backing::Buffer { .. } => true,
             Backing::Caller(region) => region.is_watched(),
         }
     }
@@ -220,7 +225,7 @@ impl MemoryRegion {
     /// Has it watched.
     pub(crate) fn watch(&self, keeper: Arc<dyn Keeper>) -> uvia_driver::Result<()> {
         match &self.0.backing {
-            Backing::Owned(_) => Ok(()),
+            Backing::Owned(_) | Backing::Buffer { .. } => Ok(()),
             Backing::Caller(region) => region.watch(keeper),
         }
     }
@@ -241,6 +246,7 @@ impl MemoryRegion {
         match &self.0.backing {
             Backing::Owned(memory) => memory.device_access(),
             Backing::Caller(region) => region.device_access(),
+            Backing::Buffer { .. } => DeviceAccess::Messages,
         }
     }
 
@@ -339,6 +345,7 @@ impl MemoryRegion {
         let iova = match &self.0.backing {
             Backing::Owned(memory) => memory.iova(),
             Backing::Caller(region) => region.iova(),
+            Backing::Buffer { .. } => return None,
         };
         // SAFETY: the bytes were just seen to lie within the region, which is mapped for devices to read.
         Some(unsafe { DmaSegment::unchecked(iova + range.start as u64, range.len() as u32) })
@@ -352,6 +359,34 @@ impl MemoryRegion {
     /// What is said of memory that the program has unmapped.
     pub(crate) fn gone(&self) -> Error {
         Error::Protection { handle: self.handle(), why: "the program has unmapped it" }
+    }
+
+    /// Whether it is a descriptor's own buffer, which no interface may use as registered memory: its tag is of no NIC.
+    pub(crate) fn is_buffer(&self) -> bool {
+        matches!(self.0.backing, Backing::Buffer { .. })
+    }
+
+    /// Copies bytes to the beginning of a buffer, as many as fit.
+    pub(crate) fn fill_from(&self, bytes: &[u8]) {
+        let len = bytes.len().min(self.len());
+        // SAFETY: within the region, which lives as long as `self`; a slice is no part of memory that is never
+        // referenced.
+        unsafe { copy::copy(bytes.as_ptr(), self.as_ptr(), len) };
+    }
+
+    /// Stores `len` bytes from `offset` on into a slot of adapter memory; false, and nothing stored, when the range lies
+    /// beyond what can be reached.
+    ///
+    /// # Panics
+    /// When they do not fit into the slot.
+    #[must_use]
+    pub(crate) fn put_into(&self, offset: usize, slot: &mut pio::Slot<'_>, at: usize, len: usize) -> bool {
+        if offset > self.reach() || self.reach() - offset < len {
+            return false;
+        }
+        // SAFETY: the range was checked, and the region lives as long as `self`; it is no adapter memory.
+        unsafe { slot.put_from(at, self.as_ptr().add(offset), len) };
+        true
     }
 
     fn check(&self, range: &Range<usize>) -> Result<u32> {
@@ -493,6 +528,14 @@ impl RegionTable {
         self.insert(Backing::Caller(region), attributes)
     }
 
+    /// A buffer of the host's, of at least so many bytes, which the adapter does not get: it counts as a region all the
+    /// same.
+    pub(crate) fn buffer(&mut self, len: usize) -> Result<MemoryRegion> {
+        self.check_room(len)?;
+        let words = vec![0; len.div_ceil(size_of::<u64>())].into_boxed_slice();
+        self.insert(Backing::Buffer { words }, MemoryAttributes::local(ProtectionTag::new(0, 0)))
+    }
+
     fn insert(&mut self, backing: Backing, attributes: MemoryAttributes) -> Result<MemoryRegion> {
         while let Some(handle) = self.ledger.retired.pop() {
             let slot = (handle & ((1 << SLOT_BITS) - 1)) - 1;
@@ -514,6 +557,7 @@ impl RegionTable {
         let (start, len) = match &backing {
             Backing::Owned(memory) => (memory.as_ptr(), memory.len()),
             Backing::Caller(region) => (region.as_ptr(), region.len()),
+            Backing::Buffer { words } => (words.as_ptr().cast_mut().cast(), size_of_val(&**words)),
         };
         self.ledger.bytes.fetch_add(len as u64, Ordering::Relaxed);
         let inner = Arc::new(Inner {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam::queue::ArrayQueue;
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
+use uvia_driver::pio::AdapterMemory;
 
 use crate::background::Background;
 use crate::callbacks::Callbacks;
@@ -27,8 +28,8 @@ use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
 use crate::{
     AsyncError, Clock, Completion, Descriptor, Encapsulation, EndpointClass, Error, ErrorCode, ErrorResource,
-    MacAddress, MemoryAttributes, MemoryRegion, ProtectionTag, ReliabilityLevel, Result, UdpOptions, Vi,
-    ViAttributes, ViId, WorkQueue,
+    MacAddress, MemoryAttributes, MemoryRegion, PioProperties, ProtectionTag, ReliabilityLevel, Result,
+    UdpOptions, Vi, ViAttributes, ViId, WorkQueue,
 };
 
 /// How a NIC is opened.
@@ -49,6 +50,8 @@ pub struct NicOptions {
     pub integrity: bool,
     /// What frames are wrapped in.
     pub encapsulation: Encapsulation,
+    /// Memory of an adapter, for interfaces of class [`EndpointClass::Pio`]. NICs of a process may share it.
+    pub adapter_memory: Option<Arc<AdapterMemory>>,
 }
 
 /// Who drives a NIC.
@@ -185,6 +188,7 @@ struct Agreed {
     hosts: Option<PathBuf>,
     adapter: adapter::NicConfig,
     integrity: bool,
+    adapter_memory: Option<Arc<AdapterMemory>>,
 }
 
 pub(crate) struct Core {
@@ -457,18 +461,34 @@ impl Nic {
         CompletionQueue::new(&self.0, entries)
     }
 
+    /// What virtual interfaces of class [`EndpointClass::Pio`] can do here, and how many more of them there can be now.
+    ///
+    /// # Errors
+    /// [`Error::ClassUnavailable`] with the reason.
+    pub fn pio(&self) -> Result<PioProperties> {
+        self.0.core().provider.pio()
+    }
+
     /// Creates a virtual interface; work queues without a completion queue are reaped by the interface itself.
     ///
     /// # Errors
     /// [`Error::ClassUnavailable`], [`Error::ReliabilityLevel`], [`Error::TooLong`], [`Error::Resource`] when
     /// a limit or a completion queue's entries do not suffice, [`Error::Parameter`] for a tag or completion
-    /// queue of another NIC.
+    /// queue of another NIC. For class Pio also [`Error::BeyondClass`] for more than it has ([`Nic::pio`]), and
+    /// [`uvia_driver::Error::NoWindow`] when all windows of the adapter memory are leased.
     pub fn create_vi(
         &self,
         attributes: &ViAttributes,
         send: Option<&CompletionQueue>,
         receive: Option<&CompletionQueue>,
     ) -> Result<Vi> {
+        if attributes.class == EndpointClass::PioElseDma {
+            let of = |class| ViAttributes { class, ..*attributes };
+            return match self.create_vi(&of(EndpointClass::Pio), send, receive) {
+                Err(e) if e.is_of_class() => self.create_vi(&of(EndpointClass::Dma), send, receive),
+                outcome => outcome,
+            };
+        }
         attributes.check(&self.0.properties)?;
         if [send, receive].iter().flatten().any(|cq| !cq.belongs_to(&self.0)) {
             return Err(Error::Parameter("the completion queue belongs to another NIC".to_owned()));
@@ -550,8 +570,15 @@ impl Shared {
         };
         let hosts = Hosts::load(options.hosts.as_deref(), options.encapsulation)?;
         let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider =
-            Ethernet::new(adapter, domain, &name, options.clock, options.integrity, options.encapsulation)?;
+        let mut provider = Ethernet::new(
+            adapter,
+            domain,
+            &name,
+            options.clock,
+            options.integrity,
+            options.encapsulation,
+            options.adapter_memory.clone(),
+        )?;
         for (name, mac) in hosts.iter() {
             provider.add_host(name, mac)?;
         }
@@ -571,7 +598,12 @@ impl Shared {
             id,
             name,
             hosts,
-            agreed: Agreed { hosts: options.hosts, adapter: options.adapter, integrity: options.integrity },
+            agreed: Agreed {
+                hosts: options.hosts,
+                adapter: options.adapter,
+                integrity: options.integrity,
+                adapter_memory: options.adapter_memory,
+            },
             sleepers: sleep::Sleepers::default(),
             standstill: Arc::default(),
             background: Mutex::new(None),
@@ -592,7 +624,7 @@ impl Shared {
                 self.properties.device
             )))
         };
-        let Agreed { hosts, adapter, integrity } = &self.agreed;
+        let Agreed { hosts, adapter, integrity, adapter_memory } = &self.agreed;
         if options.name.as_ref().is_some_and(|name| *name != self.name) {
             return differs("host name");
         }
@@ -604,6 +636,11 @@ impl Shared {
         }
         if options.integrity && !integrity {
             return differs("choice of end-to-end checks");
+        }
+        let name =
+            |memory: &Option<Arc<AdapterMemory>>| memory.as_ref().map(|memory| memory.name().to_owned());
+        if options.adapter_memory.is_some() && name(&options.adapter_memory) != name(adapter_memory) {
+            return differs("adapter memory");
         }
         let encapsulation = options.encapsulation;
         if encapsulation != Encapsulation::default() && encapsulation != self.properties.encapsulation {

@@ -11,7 +11,7 @@ use crate::ethernet::Ethernet;
 use crate::sinks::Sinks;
 use crate::{
     ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
-    NicProperties, Peer, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
+    NicProperties, Peer, PioProperties, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
 };
 
 pub(crate) use crate::engine::{ListenerId, RequestId};
@@ -62,6 +62,12 @@ pub(crate) trait Provider: Send {
     /// Whether a region or an interface is of that tag.
     fn uses_tag(&mut self, tag: ProtectionTag) -> bool;
 
+    /// What interfaces of class Pio can do, and how many more there can be.
+    fn pio(&self) -> Result<PioProperties>;
+    /// A buffer for injected bytes.
+    fn buffer(&mut self, len: usize) -> Result<MemoryRegion>;
+
+    /// Of class Dma or Pio.
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId>;
     fn destroy_vi(&mut self, vi: ViId, sink: &mut Sinks) -> Result<()>;
     /// Changes an idle interface; depths and class are as they were.

@@ -1,5 +1,7 @@
 //! Virtual interfaces: the endpoints that programs hold.
 
+mod inject;
+
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use crate::cq::Ring;
 use crate::credits::Credits;
 use crate::handle::Handle;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Error, NetAddress, Operation, Peer, ProtectionTag,
+    Completion, ConnectionLoss, Descriptor, EndpointClass, Error, NetAddress, Operation, Peer, ProtectionTag,
     ReliabilityLevel, Result, Segment, ViAttributes, ViId, ViState, WorkQueue,
 };
 
@@ -23,6 +25,8 @@ pub struct Vi {
     tag: AtomicU64,
     max_transfer_size: AtomicU32,
     attributes: Mutex<ViAttributes>,
+    /// It is of class Pio.
+    pio: bool,
     send: Queue,
     receive: Queue,
 }
@@ -51,12 +55,6 @@ impl PostError {
     fn new(error: Error, descriptor: Box<Descriptor>) -> Box<Self> {
         Box::new(Self { error, descriptor })
     }
-
-    #[cold]
-    #[inline(never)]
-    fn full(depth: usize, descriptor: Box<Descriptor>) -> Box<Self> {
-        Self::new(Error::QueueFull { depth }, descriptor)
-    }
 }
 
 impl Vi {
@@ -76,6 +74,7 @@ impl Vi {
             credits,
             tag: AtomicU64::new(attributes.tag.word()),
             max_transfer_size: AtomicU32::new(attributes.max_transfer_size),
+            pio: attributes.class == EndpointClass::Pio,
             attributes: Mutex::new(attributes),
             send,
             receive,
@@ -171,7 +170,7 @@ impl Vi {
         }
         let depth = self.send.depth;
         if !self.credits.take(WorkQueue::Send, depth) {
-            return Err(PostError::full(depth, descriptor));
+            return Err(self.full(WorkQueue::Send, descriptor));
         }
         self.nic.post_plain_send(self.id, descriptor, len);
         Ok(())
@@ -189,10 +188,22 @@ impl Vi {
         }
         let depth = self.receive.depth;
         if !self.credits.take(WorkQueue::Receive, depth) {
-            return Err(PostError::full(depth, descriptor));
+            return Err(self.full(WorkQueue::Receive, descriptor));
         }
         self.nic.post_receive(self.id, descriptor);
         Ok(())
+    }
+
+    /// As many descriptors are posted as there may be.
+    #[cold]
+    #[inline(never)]
+    fn full(&self, queue: WorkQueue, descriptor: Box<Descriptor>) -> Box<PostError> {
+        let depth = self.queue(queue).depth;
+        let error = match queue {
+            WorkQueue::Send if self.pio => Error::WouldBlock { credits: depth },
+            _ => Error::QueueFull { depth },
+        };
+        PostError::new(error, descriptor)
     }
 
     /// Whether a segment's memory is this interface's to use. Bounds were checked when it was made; a tag names its NIC,
@@ -214,7 +225,7 @@ impl Vi {
         }
         let depth = self.queue(queue).depth;
         if !self.credits.take(queue, depth) {
-            return Err(PostError::full(depth, descriptor));
+            return Err(self.full(queue, descriptor));
         }
         self.nic.post(self.id, queue, descriptor);
         Ok(())
@@ -240,6 +251,9 @@ impl Vi {
     fn check_rdma(&self, send: bool, descriptor: &Descriptor) -> Result<()> {
         if !send {
             return Err(Error::Parameter("an RDMA operation cannot be posted to a receive queue".to_owned()));
+        }
+        if self.pio {
+            return Err(Error::NotInClass { class: EndpointClass::Pio, what: "RDMA" });
         }
         if matches!(descriptor.operation, Operation::RdmaRead(_)) {
             if descriptor.immediate.is_some() {

@@ -89,7 +89,8 @@ impl DmaMemory {
         }
         // SAFETY: `memory` is ours alone, lives as long as the region (it is dropped after it), is reached only by
         // the volatile accessors below, and is a mapping of its file from the beginning.
-        let region = unsafe { DmaRegion::register_file(domain, memory.as_ptr(), size, rights, memory.fd())? };
+        let region =
+            unsafe { DmaRegion::register_file(domain, memory.as_ptr(), size, rights, memory.fd(), 0)? };
         Ok(Self { region, _pages: Pages::File { _memory: memory }, kind: PageKind::Ordinary })
     }
 

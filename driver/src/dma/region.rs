@@ -26,7 +26,8 @@ impl DmaSegment {
         Self { iova, len }
     }
 
-    pub(super) fn new(iova: u64, len: u32) -> Self {
+    #[inline(always)]
+    pub(crate) fn new(iova: u64, len: u32) -> Self {
         Self { iova, len }
     }
 
@@ -113,16 +114,17 @@ impl DmaRegion {
     /// Registers whole pages that lie in a file.
     ///
     /// # Safety
-    /// As [`Self::register`]; and the memory is a mapping of `fd` from its beginning.
-    pub(super) unsafe fn register_file(
+    /// As [`Self::register`]; and the memory is a mapping of `fd` from `offset` on.
+    pub(crate) unsafe fn register_file(
         domain: Arc<dyn DmaDomain>,
         address: *mut u8,
         len: usize,
         rights: Rights,
         fd: BorrowedFd<'_>,
+        offset: u64,
     ) -> Result<Self> {
         // SAFETY: the caller's promise is the same.
-        let iova = unsafe { domain.map_file(address, len, rights, fd, 0)? };
+        let iova = unsafe { domain.map_file(address, len, rights, fd, offset)? };
         Ok(Self {
             domain,
             address,

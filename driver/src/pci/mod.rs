@@ -3,9 +3,10 @@
 mod address;
 pub mod bind;
 pub mod config;
+mod departed;
 mod device;
 #[cfg(test)]
-mod fake;
+pub(crate) mod fake;
 mod kernel;
 mod sysfs;
 mod vfio_user;
@@ -13,24 +14,26 @@ mod vfio_user;
 use std::sync::Arc;
 
 pub use address::PciAddress;
+pub(crate) use departed::has_let_go;
 pub use device::{
     DeviceDomain, InterruptCounts, InterruptKind, PciDevice, RegionInfo, RegionMapping, ResetOutcome,
 };
 pub use kernel::KernelDomain;
 pub use sysfs::{Function, Sysfs};
 pub use vfio_user::VfioUserDomain;
+pub(crate) use vfio_user::describe_bar;
 
 use crate::Result;
 
 /// How the device called by a name is reached.
-enum Way {
+pub(crate) enum Way {
     /// A function of this machine, through the kernel's VFIO.
     Kernel(PciAddress),
     /// Served by another process.
     VfioUser,
 }
 
-fn way(name: &str) -> Result<Way> {
+pub(crate) fn way(name: &str) -> Result<Way> {
     match name.starts_with(vfio_user::PREFIX) {
         true => vfio_user::check_name(name).map(|()| Way::VfioUser),
         false => name.parse().map(Way::Kernel),

@@ -53,6 +53,11 @@ impl Function {
         self.model.windows()
     }
 
+    /// Whether these parts are memory, and no doorbells.
+    pub fn is_memory(&self) -> bool {
+        self.model.is_memory()
+    }
+
     /// Bytes of a BAR; 0 when there is none.
     pub fn bar(&self, bar: u8) -> u64 {
         self.config.bar(bar)

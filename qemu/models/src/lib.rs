@@ -5,6 +5,7 @@
 //! [`function::Function`] puts it behind configuration space, and checks and records what it does to memory. A
 //! [`faults::Plan`] says what goes wrong, by a seed.
 
+mod adapter_memory;
 pub mod bus;
 pub mod config;
 mod dma_log;
@@ -21,6 +22,7 @@ pub mod shared;
 pub mod switch;
 mod virtio;
 
+pub use adapter_memory::AdapterMemory;
 pub use dma_log::{DmaAccess, DmaLog};
 pub use e1000::E1000;
 pub use virtio::VirtioNet;

@@ -81,6 +81,11 @@ pub trait Model: Send {
         Vec::new()
     }
 
+    /// Whether what may be mapped is memory, and no doorbells: then it may be mapped however these are rung.
+    fn is_memory(&self) -> bool {
+        false
+    }
+
     /// Reads registers: any range of any length within the BAR.
     fn read(&mut self, context: &mut Context<'_>, bar: u8, offset: u64, into: &mut [u8]);
 

@@ -17,12 +17,14 @@ pub struct Requests {
     processes: Processes,
     to: Sender,
     nics: Vec<Nic>,
+    /// A function that is adapter memory.
+    memory: Option<Nic>,
 }
 
 impl Requests {
     /// A fresh guest.
     pub fn new(processes: Processes, to: Sender) -> Self {
-        Requests { processes, to, nics: Vec::new() }
+        Requests { processes, to, nics: Vec::new(), memory: None }
     }
 
     /// Handles a frame. Only a broken port is an error here; all others are answers.
@@ -42,7 +44,9 @@ impl Requests {
                 return Ok(());
             }
             Kind::Configure => take_list(&mut &frame.payload[..]).and_then(|items| self.configure(&items)),
-            Kind::Attach => self.nics.iter().try_for_each(Nic::attach).map(|()| Vec::new()),
+            Kind::Attach => {
+                self.nics.iter().chain(&self.memory).try_for_each(Nic::attach).map(|()| Vec::new())
+            }
             Kind::Detach => self.nics.iter().map(Nic::detach).collect(),
             Kind::Put => put(&frame.payload).map(|()| Vec::new()),
             Kind::Load => take_list(&mut &frame.payload[..])
@@ -63,7 +67,7 @@ impl Requests {
         self.to.send(&answer)
     }
 
-    /// Sets the guest up; the answer is the NICs' addresses.
+    /// Sets the guest up; the answer is the NICs' addresses, and behind them that of the adapter memory.
     fn configure(&mut self, items: &[Vec<u8>]) -> io::Result<Vec<String>> {
         for item in items {
             let text = String::from_utf8_lossy(item);
@@ -74,12 +78,13 @@ impl Requests {
                     let (port, module) = nic.split_once(',').unwrap_or((nic, ""));
                     self.nics.push(Nic::find(port, module)?);
                 }
+                ("memory", port) => self.memory = Some(Nic::find(port, "")?),
                 (key, _) => {
                     return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown setting {key}")));
                 }
             }
         }
-        Ok(self.nics.iter().map(|nic| nic.address().to_owned()).collect())
+        Ok(self.nics.iter().chain(&self.memory).map(|nic| nic.address().to_owned()).collect())
     }
 }
 

@@ -273,22 +273,27 @@ impl Guest {
         }
     }
 
-    /// Sets the guest up: its name, its NICs (behind these root ports, with these kernel modules), and what follows.
+    /// Sets the guest up: its name, its NICs (behind these root ports, with these kernel modules), its adapter memory
+    /// (behind this one), and what follows.
     pub(crate) fn configure(
         &mut self,
         path: &str,
         hugepages: u32,
         nics: &[(String, &str)],
+        memory: Option<&str>,
         served: bool,
         then: SetUp,
     ) -> Result<()> {
         let guest = self.link.guest;
         let mut items = vec![format!("hostname=guest{guest}"), format!("hugepages={hugepages}")];
         items.extend(nics.iter().map(|(port, module)| format!("nic={port},{module}")));
+        items.extend(memory.map(|port| format!("memory={port}")));
         let mut payload = Vec::new();
         put_list(&mut payload, &items);
         (self.configuration, self.set_up) = (payload, then);
         self.nics = self.set_up()?;
+        // The memory's comes last.
+        let memory = memory.and_then(|_| self.nics.pop());
         let fixed =
             [("PATH", path), ("HOME", "/root"), ("USER", "root"), ("TERM", "dumb"), ("LANG", "C.UTF-8")];
         self.env = fixed.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
@@ -297,13 +302,14 @@ impl Guest {
             // The guest's IOMMU checks nothing of what these do: their process does.
             self.env.push(("UVIA_NICS_SERVED".into(), "1".into()));
         }
+        self.env.extend(memory.map(|address| ("UVIA_ADAPTER_MEMORY".into(), address)));
         for (letter, address) in ["A", "B"].iter().zip(&self.nics) {
             self.env.push((format!("UVIA_NIC_{letter}"), address.clone()));
         }
         Ok(())
     }
 
-    /// Does what a guest needs once it is up; the addresses of its NICs.
+    /// Does what a guest needs once it is up; the addresses of its NICs, and of its adapter memory.
     fn set_up(&self) -> Result<Vec<String>> {
         let addresses = self.link.request(Kind::Configure, self.configuration.clone())?;
         for module in &self.set_up.load {

@@ -167,8 +167,9 @@ fn set_up(settings: &Settings, image: &Image, guest: &mut Guest) -> Result<()> {
     let nics: Vec<_> =
         kinds.iter().enumerate().map(|(nic, kind)| (machine::port_address(nic), kind.module())).collect();
     let served = kinds.iter().any(|kind| kind.model().is_some());
+    let memory = settings.adapter_memory.map(|_| machine::port_address(nics.len()));
     let later = SetUp { load: settings.load.clone(), attach: settings.attach };
-    guest.configure(&image.path, settings.hugepages, &nics, served, later)
+    guest.configure(&image.path, settings.hugepages, &nics, memory.as_deref(), served, later)
 }
 
 /// Shows the end of a guest's console on standard error.

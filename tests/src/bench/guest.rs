@@ -4,7 +4,7 @@ use uvia_driver::Result;
 use uvia_driver::nic::{self, NicConfig};
 use uvia_driver::pci;
 
-use crate::conformance::{Bench, Effort, Opened};
+use crate::conformance::{Bench, Effort, Memory, Opened};
 
 /// Two NICs back to back, named by `UVIA_NIC_A` and `UVIA_NIC_B`, on vfio-pci in a machine with an IOMMU. Which kinds
 /// they are makes no difference, and they may differ.
@@ -22,6 +22,13 @@ fn name(variable: &str) -> String {
 impl Bench for InGuest {
     fn effort(&self) -> Effort {
         Effort::Guest
+    }
+
+    fn adapter_memory(&self) -> Memory {
+        match std::env::var("UVIA_ADAPTER_MEMORY") {
+            Ok(name) => Memory::of_function(&name),
+            Err(_) => Memory::of_host(),
+        }
     }
 
     fn open(&self, config: &NicConfig) -> Result<[Opened; 2]> {

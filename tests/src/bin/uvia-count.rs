@@ -1,5 +1,5 @@
 //! Rounds of 64-byte messages over adapters made of memory, for counting instructions:
-//! `uvia-count raw|vi BURST ROUNDS`, and with a message each way over one of many connections after the other:
+//! `uvia-count raw|vi|pio BURST ROUNDS` (pio: interfaces that send from adapter memory), and with a message each way over one of many connections after the other:
 //! `uvia-count crowd CONNECTIONS ROUNDS`.
 //!
 //! What two counts with different numbers of rounds differ by, divided, is what a round costs; a round is a burst of
@@ -9,11 +9,30 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use uvia::Clock;
+use uvia::{Clock, Nic, NicOptions, ViAttributes};
+use uvia_tests::conformance::Memory;
 use uvia_tests::{Crowd, PingPong, RawPair, ViPair, memory_pair};
 
 /// Nanoseconds that pass with a round: about what one takes on adapters made of memory.
 const ROUND: u64 = 1000;
+
+/// Two interfaces of class Pio.
+fn pio_pair(clock: Clock) -> uvia::Result<ViPair> {
+    let memory = Memory::of_host().memory;
+    let (a, b, domain) = memory_pair();
+    let open = |adapter, name: &str| {
+        let options = NicOptions {
+            name: Some(name.to_owned()),
+            clock: clock.clone(),
+            adapter_memory: Some(memory.clone()),
+            ..NicOptions::default()
+        };
+        Nic::with_adapter(adapter, domain.clone(), options)
+    };
+    let (a, b) = (open(a, "a")?, open(b, "b")?);
+    let pio = a.pio()?;
+    ViPair::connect(a, b, |attributes| *attributes = ViAttributes::pio(attributes.tag, &pio))
+}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -38,6 +57,23 @@ fn main() -> ExitCode {
             // Without closing: that waits by the system's time, and would be counted.
             std::process::exit(0);
         }
+        (Some("pio"), Some((burst, rounds))) => {
+            let time = Arc::new(AtomicU64::new(0));
+            let pair = match pio_pair(Clock::manual(time.clone())) {
+                Ok(pair) => pair,
+                Err(e) => {
+                    eprintln!("class pio: {e}");
+                    return ExitCode::FAILURE;
+                }
+            };
+            let mut ping = PingPong::new(pair, 64, burst);
+            for _ in 0..rounds {
+                time.fetch_add(ROUND, Ordering::Relaxed);
+                ping.round();
+            }
+            // As above.
+            std::process::exit(0);
+        }
         (Some("crowd"), Some((connections, rounds))) => {
             let time = Arc::new(AtomicU64::new(0));
             let clock = Clock::manual(time.clone());
@@ -56,7 +92,7 @@ fn main() -> ExitCode {
             std::process::exit(0);
         }
         _ => {
-            eprintln!("usage: uvia-count raw|vi BURST ROUNDS, or uvia-count crowd CONNECTIONS ROUNDS");
+            eprintln!("usage: uvia-count raw|vi|pio BURST ROUNDS, or uvia-count crowd CONNECTIONS ROUNDS");
             return ExitCode::from(2);
         }
     }

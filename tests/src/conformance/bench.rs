@@ -6,7 +6,7 @@ use uvia_driver::Result;
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::{Nic, NicConfig};
 
-use super::Effort;
+use super::{Effort, Memory};
 
 /// A NIC, and the domain that memory for it is mapped in.
 pub struct Opened {
@@ -35,6 +35,11 @@ pub trait Bench: Sync {
     /// # Errors
     /// What keeps one of them from coming up.
     fn open(&self, config: &NicConfig) -> Result<[Opened; 2]>;
+
+    /// Memory that frames can be sent from: an adapter's, where there is one; else a memfd does.
+    fn adapter_memory(&self) -> Memory {
+        Memory::of_host()
+    }
 
     /// Pulls the cable of one of them, or puts it in again. Only benches that can are asked.
     fn cable(&self, _end: usize, _line: Line) {

@@ -5,6 +5,7 @@
 //! new NIC is one line with [`conformance!`](crate::conformance!) in `tests/tests/conformance.rs`, or none where a
 //! guest's environment names it.
 
+mod adapter_memory;
 mod bench;
 mod effort;
 mod end;
@@ -12,6 +13,7 @@ mod frame;
 mod pair;
 pub mod topics;
 
+pub use adapter_memory::Memory;
 pub use bench::{Bench, Line, Opened};
 pub use effort::Effort;
 pub use end::End;
@@ -73,6 +75,8 @@ macro_rules! conformance {
                 refusals::what_cannot_be_sent_is_refused
                 sizes::every_size_arrives_whole
                 gather::odd_splits_arrive_whole
+                adapter_memory::frames_are_fetched_from_slots
+                adapter_memory::a_reset_lets_go_of_slots
                 bursts::bursts_of_all_lengths_cost_one_doorbell
                 laps::many_laps_of_odd_rings
                 full_ring::says_so_and_loses_nothing

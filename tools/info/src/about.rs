@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use uvia::{Nic, NicOptions};
+use uvia::{AdapterMemory, Nic, NicOptions};
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::{self, NicConfig};
 use uvia_driver::pci::{self, config};
+use uvia_driver::pio::Caching;
 use uvia_tools::Failure;
 
 /// A NIC, as `--json` shows it.
@@ -57,7 +58,70 @@ pub struct Interrupts {
 pub struct Classes {
     pub dma: Dma,
     /// Adapter memory that the processor stores into.
-    pub pio: &'static str,
+    pub pio: Pio,
+}
+
+/// Class pio: its limits, where there is adapter memory.
+#[derive(Debug, Serialize)]
+pub struct Pio {
+    pub available: bool,
+    /// Why not, where it is not.
+    pub why: Option<String>,
+    pub memory: Option<String>,
+    /// How stores reach it: write-combining, uncached or cached.
+    pub caching: Option<&'static str>,
+    pub windows: usize,
+    pub windows_left: usize,
+    /// Credits of an interface.
+    pub slots: usize,
+    /// Longest message, bytes.
+    pub mtu: u32,
+    /// Bytes that are stored at a time, and their alignment.
+    pub store_width: usize,
+    pub alignment: usize,
+    /// What is lacking, beside class dma.
+    pub missing: Vec<&'static str>,
+}
+
+impl Pio {
+    fn of(nic: &Nic) -> Self {
+        match nic.pio() {
+            Ok(about) => Self {
+                available: true,
+                why: None,
+                memory: Some(about.memory),
+                caching: Some(match about.caching {
+                    Caching::WriteCombining => "write-combining",
+                    Caching::Uncached => "uncached",
+                    Caching::Cached => "cached",
+                }),
+                windows: about.windows,
+                windows_left: about.windows_left,
+                slots: about.slots,
+                mtu: about.mtu,
+                store_width: about.store_width,
+                alignment: about.alignment,
+                missing: about.missing.names().collect(),
+            },
+            Err(e) => Self {
+                available: false,
+                why: Some(match e {
+                    // Said for programs; here it is an option that was not given.
+                    uvia::Error::ClassUnavailable { .. } => "no --adapter-memory was given".to_owned(),
+                    other => other.to_string(),
+                }),
+                memory: None,
+                caching: None,
+                windows: 0,
+                windows_left: 0,
+                slots: 0,
+                mtu: 0,
+                store_width: 0,
+                alignment: 0,
+                missing: Vec::new(),
+            },
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -85,7 +149,8 @@ pub struct Iova {
 
 impl About {
     /// Opens the NIC, looks, and closes it.
-    pub fn of(name: &str) -> Result<Self, Failure> {
+    pub fn of(name: &str, memory: Option<&str>) -> Result<Self, Failure> {
+        let adapter_memory = memory.map(AdapterMemory::open).transpose()?;
         // An adapter on shared memory is no function of anything.
         let (mut adapter, domain, function) = match pci::check_name(name) {
             Ok(()) => {
@@ -116,7 +181,9 @@ impl About {
         let limits = domain.limits();
         let (properties, link) = (adapter.properties().clone(), adapter.link()?);
         let used = adapter.interrupt().is_some();
-        let vi = Nic::with_adapter(adapter, domain, NicOptions::default())?.properties().clone();
+        let options = NicOptions { adapter_memory, ..NicOptions::default() };
+        let nic = Nic::with_adapter(adapter, domain, options)?;
+        let vi = nic.properties().clone();
         Ok(Self {
             device: properties.device,
             driver: properties.driver,
@@ -141,11 +208,7 @@ impl About {
                     max_regions: vi.max_regions,
                     max_private_data: vi.max_private_data,
                 },
-                pio: if vi.classes.contains(&uvia::EndpointClass::Pio) {
-                    "available"
-                } else {
-                    "not available"
-                },
+                pio: Pio::of(&nic),
             },
             iova: Iova {
                 page_size: limits.page_size,

@@ -24,6 +24,11 @@ pub struct Cli {
     #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 
+    /// Memory of an adapter that class pio is to be shown with: the PCI address of a function that has some, or
+    /// vfio-user:PATH where one is served
+    #[arg(long, value_name = "ADDR", env = "UVIA_ADAPTER_MEMORY", hide_env_values = true)]
+    pub adapter_memory: Option<String>,
+
     /// Print JSON: one object a NIC, on a line of its own
     #[arg(long)]
     pub json: bool,

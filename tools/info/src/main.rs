@@ -21,7 +21,8 @@ fn main() -> ExitCode {
             return list::run(&Sysfs::default(), cli.json);
         };
         uvia_driver::nic::check_name(&nic).map_err(|e| Failure::usage(e.to_string()))?;
-        let about = About::of(&nic)?;
+        let memory = cli.adapter_memory.filter(|name| !name.is_empty());
+        let about = About::of(&nic, memory.as_deref())?;
         if cli.json { print_json(&about) } else { print_line(&about) }
     })
 }

@@ -43,7 +43,28 @@ impl fmt::Display for About {
                 dma.max_vis, dma.max_depth, dma.max_cq_entries, dma.max_regions
             ),
         )?;
-        line("class pio", format_args!("{}", self.classes.pio))?;
+        let pio = &self.classes.pio;
+        if let (Some(memory), Some(caching)) = (&pio.memory, pio.caching) {
+            line(
+                "class pio",
+                format_args!(
+                    "available, from {memory} ({caching}); {} of {} windows left, {} slots each, messages of up to {} bytes",
+                    pio.windows_left, pio.windows, pio.slots, pio.mtu
+                ),
+            )?;
+            line(
+                "",
+                format_args!(
+                    "stores of {} bytes at multiples of {}; without {}",
+                    pio.store_width,
+                    pio.alignment,
+                    pio.missing.join(", ")
+                ),
+            )?;
+        } else {
+            let why = pio.why.as_deref().unwrap_or("no reason is known");
+            line("class pio", format_args!("not available: {why}"))?;
+        }
         for (n, [first, last]) in self.iova.ranges.iter().enumerate() {
             line(if n == 0 { "iova" } else { "" }, format_args!("{first} to {last}"))?;
         }

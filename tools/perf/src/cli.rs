@@ -34,6 +34,9 @@ Examples:
   Through routers, over UDP:
     uvia-perf lat --listen --nic 0000:01:00.0 --encap udp --address 10.2.0.2/24 --gateway 10.2.0.1
     uvia-perf lat --to 10.2.0.2 --nic 0000:01:00.0 --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1
+  From memory of an adapter, stored into by the processor; beside it the usual class:
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --class pio --adapter-memory 0000:03:00.0
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --class dma
   The same at the level of Ethernet frames, and of the kernel's UDP:
     uvia-perf raw lat --pair 0000:01:00.0 0000:02:00.0
     uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486 --copy
@@ -262,6 +265,15 @@ pub struct ViArgs {
     #[arg(long, value_enum, default_value_t = Class::Dma)]
     pub class: Class,
 
+    /// Memory of an adapter for --class pio: the PCI address of a function that has some (QEMU's ivshmem-plain), or
+    /// vfio-user:PATH where one is served. A listening end needs one of its own
+    #[arg(long, value_name = "ADDR", env = "UVIA_ADAPTER_MEMORY", hide_env_values = true)]
+    pub adapter_memory: Option<String>,
+
+    /// With lat --pair --class pio: measure class dma too, message by message in turn with it, for comparison
+    #[arg(long)]
+    pub interleave: bool,
+
     /// What the connections promise; the bandwidth of sends that may be lost comes with how many were, a latency's test
     /// ends with the first that is
     #[arg(long, value_enum, default_value_t = Level::Delivery)]
@@ -362,6 +374,7 @@ mod tests {
             "uvia-perf udp lat --listen --bind 127.0.0.1:0",
             "uvia-perf udp lat --to 10.0.0.1:18515 --sizes 64,1K,16K",
             "uvia-perf lat --pair a b --class pio --iterations 10 --warmup 0",
+            "uvia-perf bw --listen --adapter-memory vfio-user:/tmp/m.sock",
             "uvia-perf lat --to 10.2.0.2 --nic x --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1",
             "uvia-perf bw --pair a b --encap udp --address 10.0.0.1/24 --port 4000 --integrity",
         ] {

@@ -14,7 +14,8 @@ use crate::ring::Ring;
 use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
 use crate::wire::data::Route;
 use crate::{
-    Completion, ConnectionLoss, Descriptor, Operation, Status, ViAttributes, ViId, ViState, WorkQueue,
+    Completion, ConnectionLoss, Descriptor, EndpointClass, Operation, Status, ViAttributes, ViId, ViState,
+    WorkQueue,
 };
 
 /// How far a descriptor of the send queue has come.
@@ -234,6 +235,9 @@ impl Endpoint {
         self.route = Route::new(peer.0, core.config.mac.0, theirs.slot, peer_identity);
         let firsts = [self.sends.tail(), self.reads.answers.tail()];
         self.sender.establish(&core.config, theirs, self.integrity, firsts);
+        if self.attributes.class == EndpointClass::Pio {
+            self.sender.limit(self.attributes.send_depth);
+        }
         self.receiver.establish(theirs.first_sequence, self.receives.head());
         self.reads.reset();
         core.connections += 1;

@@ -51,8 +51,7 @@ use crate::wire::control::CloseReason;
 use crate::wire::data::{self, Extensions, Fixed};
 use crate::wire::{self, FIXED, Words};
 use crate::{
-    ConnectionLoss, Descriptor, EndpointClass, Error, ReliabilityLevel, Result, ViAttributes, ViId, ViState,
-    WorkQueue,
+    ConnectionLoss, Descriptor, Error, ReliabilityLevel, Result, ViAttributes, ViId, ViState, WorkQueue,
 };
 
 /// How long a request is kept that its sender no longer repeats, in peer time-outs.
@@ -133,12 +132,6 @@ impl Engine {
     pub fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
         if !Self::RELIABILITY_LEVELS.contains(&attributes.reliability) {
             return Err(Error::ReliabilityLevel(attributes.reliability));
-        }
-        if attributes.class != EndpointClass::Dma {
-            return Err(Error::ClassUnavailable {
-                class: attributes.class,
-                why: "the engine has no adapter memory to store into".to_owned(),
-            });
         }
         let depths = 1..=MAX_DEPTH;
         if !depths.contains(&attributes.send_depth) || !depths.contains(&attributes.receive_depth) {

@@ -65,6 +65,18 @@ pub struct FrameToken(pub u64);
 impl FrameToken {
     /// Of frames that refer to nobody's memory.
     pub const NO_MEMORY: Self = Self(u64::MAX);
+
+    /// The place of the interface that sends, in the table of interfaces; none for what is not of its send queue.
+    #[inline]
+    pub fn place(self) -> Option<usize> {
+        (self.0 & super::ANSWER == 0).then_some((self.0 >> 48) as usize)
+    }
+
+    /// The number of the descriptor in its interface's send queue. They follow each other.
+    #[inline]
+    pub fn work(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 /// Frames that were dropped, since the engine was made.

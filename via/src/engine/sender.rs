@@ -140,6 +140,12 @@ impl Sender {
         self.timeout = Timeout::new(&config.tuning);
     }
 
+    /// There are never more frames than these in flight, since there are no more credits: the peer is asked for an
+    /// acknowledgement when they end, as when a window does.
+    pub(super) fn limit(&mut self, frames: usize) {
+        self.window = Window::new((frames as u32).min(self.window.size));
+    }
+
     /// The connection is no more: nothing is in flight, nothing to be sent.
     pub(super) fn abandon(&mut self, work: u32, answer: u32) {
         self.sacked = 0;

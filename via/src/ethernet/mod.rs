@@ -3,6 +3,7 @@
 mod answers;
 mod bell;
 mod loopback;
+mod pio;
 mod transmit;
 mod udp;
 
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::{Nic, RxFrame};
+use uvia_driver::pio::AdapterMemory;
 
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::memory::RegionLimits;
@@ -20,14 +22,16 @@ use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire;
 use crate::{
-    Clock, Completion, Descriptor, Encapsulation, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion,
-    NetAddress, NicProperties, Peer, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
+    Clock, Completion, Descriptor, Encapsulation, EndpointClass, MacAddress, MemoryAttributes, MemoryHandle,
+    MemoryRegion, NetAddress, NicProperties, Peer, PioProperties, ProtectionTag, Result, Statistics,
+    ViAttributes, ViId, ViState,
 };
 use answers::Answers;
 use bell::Bell;
 use loopback::Loopback;
 #[cfg(test)]
 pub(crate) use loopback::ROOM as LOOPED;
+use pio::PioPort;
 use transmit::Transmitter;
 use udp::UdpAdapter;
 
@@ -43,6 +47,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// The engine, the adapter that it speaks through, and the clock.
 pub(crate) struct Ethernet {
     engine: Engine,
+    // Before the port, so closed before it: adapter memory is unmapped only then.
     adapter: Box<dyn Nic>,
     port: Port,
     domain: Arc<dyn DmaDomain>,
@@ -63,6 +68,7 @@ impl Ethernet {
         clock: Clock,
         integrity: bool,
         encapsulation: Encapsulation,
+        adapter_memory: Option<Arc<AdapterMemory>>,
     ) -> Result<Self> {
         let (adapter, transmitter) = wrapped(adapter, &domain, encapsulation, &clock)?;
         let about = adapter.properties().clone();
@@ -79,6 +85,14 @@ impl Ethernet {
         })?;
         let regions = RegionLimits::of(&*domain);
         engine.regions().limit(regions);
+        let adapter_memory = match (adapter_memory, encapsulation) {
+            (Some(_), Encapsulation::Udp(_)) => {
+                Err("over UDP, headers are written into memory of the host's")
+            }
+            (Some(memory), Encapsulation::Ethernet) => Ok(memory),
+            (None, _) => Err("the NIC was opened without adapter memory (NicOptions::adapter_memory)"),
+        };
+        let pio = PioPort::new(adapter_memory, engine.native_mtu());
         let properties = NicProperties {
             device: about.device,
             driver: about.driver,
@@ -99,10 +113,11 @@ impl Ethernet {
             max_private_data: engine::MAX_PRIVATE_DATA,
             encapsulation,
             reliability_levels: Engine::RELIABILITY_LEVELS,
-            classes: &[crate::EndpointClass::Dma],
+            classes: pio.classes(),
         };
         let port = Port {
             transmitter,
+            pio,
             due: Due::empty(),
             answers: Answers::default(),
             asked: HashMap::new(),
@@ -193,8 +208,9 @@ impl Ethernet {
             return;
         }
         self.look_at = Time(now.0 + nanos(LOOK));
-        if let Err(e) = self.adapter.look_after() {
-            self.port.fails(e.into());
+        let well = self.adapter.look_after().map_err(crate::Error::from);
+        if let Err(e) = well.and_then(|()| self.port.pio.look_after()) {
+            self.port.fails(e);
         }
     }
 
@@ -256,7 +272,14 @@ impl Ethernet {
     /// Destroys what the adapter refers to no more.
     fn bury(&mut self) {
         let engine = &mut self.engine;
-        self.doomed.retain(|vi| matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_))));
+        let port = &mut self.port;
+        self.doomed.retain(|vi| {
+            let stays = matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_)));
+            if !stays {
+                port.forget(*vi);
+            }
+            stays
+        });
         self.port.due.set(Due::BURIALS, !self.doomed.is_empty());
     }
 }
@@ -277,7 +300,9 @@ impl Ethernet {
             Ok(frame) => frame,
             Err(descriptor) => return self.post_otherwise(vi, descriptor, sinks),
         };
-        if !Transmitter::is_short(frame.segment) || self.port.due.intersects(Due::FAULT | Due::LOOPS) {
+        if !Transmitter::is_short(frame.segment)
+            || self.port.due.intersects(ASIDE) && self.port.takes_aside(frame.token)
+        {
             let engine::PlainFrame { header, segment, token } = frame;
             let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
             let sent = out.transmit(&wire::bytes(&header), &[engine::PayloadPart::whole(segment)], token);
@@ -350,12 +375,19 @@ bitflags::bitflags! {
         const LOOPS = 16;
         /// Frames to our own station wait.
         const LOOPED = 32;
+        /// There are interfaces of class Pio: frames are looked at whose they are. While there are.
+        const PIO = 64;
     }
 }
+
+/// What may keep a frame from going into the adapter's ring by way of the header slots.
+const ASIDE: Due = Due::FAULT.union(Due::LOOPS).union(Due::PIO);
 
 /// What lies between engine and adapter.
 struct Port {
     transmitter: Transmitter,
+    /// Interfaces whose frames lie in adapter memory.
+    pio: PioPort,
     due: Due,
     /// Management frames from while frames were received.
     answers: Answers,
@@ -381,12 +413,51 @@ impl Port {
         engine::Sent::Full
     }
 
-    /// Keeps a frame to our own station; none for frames to others, and all while an adapter's fault is to be told.
+    /// Whether a frame does not simply go into the adapter's ring, or may not.
     #[cold]
-    fn loops(&mut self, header: &[u8], payload: &[engine::PayloadPart<'_>]) -> Option<engine::Sent> {
+    fn takes_aside(&self, token: engine::FrameToken) -> bool {
+        self.due.intersects(Due::FAULT | Due::LOOPS) || self.pio.has(token)
+    }
+
+    /// Takes a frame that does not go by way of the header slots: none goes while an adapter's fault is to be told, those
+    /// to our own station are kept, and those of class Pio lie in adapter memory. None for all others.
+    #[cold]
+    fn aside(
+        &mut self,
+        adapter: &mut dyn Nic,
+        header: &[u8],
+        payload: &[engine::PayloadPart<'_>],
+        token: engine::FrameToken,
+    ) -> Option<engine::Sent> {
         if self.due.contains(Due::FAULT) {
             return Some(engine::Sent::Full);
         }
+        if self.due.contains(Due::LOOPS)
+            && let Some(sent) = self.loops(header, payload)
+        {
+            return Some(sent);
+        }
+        if !self.due.contains(Due::PIO) {
+            return None;
+        }
+        Some(match self.pio.transmit(adapter, &mut self.transmitter, header, payload, token)? {
+            Ok(sent) => {
+                self.due |= Due::FLUSH;
+                sent
+            }
+            Err(e) => self.fails(e),
+        })
+    }
+
+    /// An interface is no more.
+    #[cold]
+    fn forget(&mut self, vi: ViId) {
+        self.pio.release(vi);
+        self.due.set(Due::PIO, self.pio.is_in_use());
+    }
+
+    /// Keeps a frame to our own station; none for frames to others.
+    fn loops(&mut self, header: &[u8], payload: &[engine::PayloadPart<'_>]) -> Option<engine::Sent> {
         if header.get(..6) != Some(&self.mac.0[..]) {
             return None;
         }
@@ -471,8 +542,8 @@ impl engine::Output for Out<'_> {
         payload: &[engine::PayloadPart<'_>],
         token: engine::FrameToken,
     ) -> engine::Sent {
-        if self.port.due.intersects(Due::FAULT | Due::LOOPS)
-            && let Some(sent) = self.port.loops(header, payload)
+        if self.port.due.intersects(ASIDE)
+            && let Some(sent) = self.port.aside(self.adapter, header, payload, token)
         {
             return sent;
         }
@@ -502,6 +573,9 @@ impl engine::Output for Out<'_> {
 /// Apart, so that frames of copied bytes are taken back in a few instructions.
 #[inline(never)]
 fn transmitted(engine: &mut Engine, token: engine::FrameToken, out: &mut Receiving<'_>) {
+    if out.port.due.contains(Due::PIO) {
+        out.port.pio.landed(token);
+    }
     engine.transmitted(token, out);
 }
 
@@ -546,7 +620,9 @@ impl Provider for Ethernet {
         if self.port.transmitter.wants_reclaim() {
             self.reclaim(sinks)?;
         }
-        if self.port.due.intersects(Due::all().difference(Due::LOOPS)) || self.engine.wants_poll(now) {
+        if self.port.due.intersects(Due::all().difference(Due::LOOPS.union(Due::PIO)))
+            || self.engine.wants_poll(now)
+        {
             received += self.catch_up(now, sinks)?;
         }
         Ok(received)
@@ -611,11 +687,30 @@ impl Provider for Ethernet {
         self.engine.uses_tag(tag)
     }
 
+    fn pio(&self) -> Result<PioProperties> {
+        self.port.pio.properties()
+    }
+
+    fn buffer(&mut self, len: usize) -> Result<MemoryRegion> {
+        self.engine.regions().buffer(len)
+    }
+
     fn create_vi(&mut self, attributes: &ViAttributes) -> Result<ViId> {
-        self.engine.create_vi(attributes)
+        if attributes.class != EndpointClass::Pio {
+            return self.engine.create_vi(attributes);
+        }
+        self.port.pio.check(attributes)?;
+        let window = self.port.pio.lease(&self.domain, &self.properties.device)?;
+        let vi = self.engine.create_vi(attributes)?;
+        self.port.pio.install(vi, window);
+        self.port.due |= Due::PIO;
+        Ok(vi)
     }
 
     fn set_vi_attributes(&mut self, vi: ViId, attributes: &ViAttributes) -> Result<()> {
+        if attributes.class == EndpointClass::Pio {
+            self.port.pio.check(attributes)?;
+        }
         self.engine.set_vi_attributes(vi, attributes)
     }
 
@@ -625,6 +720,10 @@ impl Provider for Ethernet {
             Err(crate::Error::InUse(_)) => {
                 self.doomed.push(vi);
                 self.port.due |= Due::BURIALS;
+                Ok(())
+            }
+            Ok(()) => {
+                self.port.forget(vi);
                 Ok(())
             }
             outcome => outcome,

@@ -162,9 +162,7 @@ impl Transmitter {
         match accepted {
             Ok(true) if copied => Ok(Sent::Copied),
             Ok(true) => {
-                self.tokens[usize::from(number)] = token;
-                self.referenced += 1;
-                self.low = usize::MAX;
+                self.refers(number, token);
                 Ok(Sent::Referenced)
             }
             otherwise => self.refused(number, otherwise),
@@ -176,6 +174,33 @@ impl Transmitter {
     fn unreachable(&mut self, number: u16) -> Result<Sent> {
         self.free.push(number);
         Ok(Sent::Gone)
+    }
+
+    /// Puts a frame that lies elsewhere into the adapter's ring, all of it in one segment.
+    pub(super) fn transmit_from(
+        &mut self,
+        adapter: &mut dyn Nic,
+        frame: DmaSegment,
+        token: FrameToken,
+    ) -> Result<Sent> {
+        // A header slot's number is all that is needed of it.
+        let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
+        match adapter.transmit(&TxFrame { segments: &[frame], token: u64::from(number) | REFERS }) {
+            Ok(true) => {
+                self.refers(number, token);
+                Ok(Sent::Referenced)
+            }
+            otherwise => self.refused(number, otherwise),
+        }
+    }
+
+    /// The adapter has a frame that refers to memory which is not its slot's.
+    fn refers(&mut self, number: u16, token: FrameToken) {
+        if let Some(place) = self.tokens.get_mut(usize::from(number)) {
+            *place = token;
+        }
+        self.referenced += 1;
+        self.low = usize::MAX;
     }
 
     /// The adapter did not take a frame: its slot is free again.

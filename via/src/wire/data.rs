@@ -33,6 +33,8 @@ pub(super) const KNOWN: u16 = 0x3ff;
 
 /// Longest header: the fixed part and all extensions.
 pub(crate) const MAX_HEADER: usize = FIXED + 32;
+/// Longest header of a message that is neither RDMA nor of an answer.
+pub(crate) const MAX_SEND_HEADER: usize = FIXED + 16;
 /// Most bytes that a header of a data frame takes from the payload of an Ethernet frame, without the check.
 pub(crate) const OVERHEAD: usize = MAX_HEADER - super::ETHERNET;
 

@@ -410,6 +410,30 @@ VIP_RETURN VipNSShutdown(VIP_NIC_HANDLE NicHandle);
 VIP_RETURN VipSetUserData(VIP_VI_HANDLE ViHandle, VIP_PVOID UserData);
 VIP_RETURN VipGetUserData(VIP_VI_HANDLE ViHandle, VIP_PVOID *UserData);
 
+/* ---- Endpoints whose sends lie in an adapter's memory; an addition of this project, see vipl(7) ---- */
+
+/* Bits of Missing: what such an interface lacks. */
+#define VIPX_PIO_NO_RDMA_SOURCE ((VIP_ULONG)0x1)
+#define VIPX_PIO_NO_RDMA_TARGET ((VIP_ULONG)0x2)
+#define VIPX_PIO_NO_GATHER_BEYOND_SLOT ((VIP_ULONG)0x4)
+#define VIPX_PIO_NO_CHECKSUM_OFFLOAD ((VIP_ULONG)0x8)
+
+typedef struct _VIPX_PIO_ATTRIBUTES {
+    VIP_ULONG Windows;         /* each interface takes one */
+    VIP_ULONG WindowsLeft;     /* other processes take some too */
+    VIP_ULONG Credits;         /* most descriptors posted to the send queue */
+    VIP_ULONG MaxTransferSize; /* longest message, bytes */
+    VIP_ULONG StoreWidth;      /* bytes that the memory is stored into at a time */
+    VIP_ULONG Alignment;
+    VIP_ULONG Missing;
+} VIPX_PIO_ATTRIBUTES;
+
+VIPL_ASSERT(pio_attributes, sizeof(VIPX_PIO_ATTRIBUTES) == 56);
+
+VIP_RETURN VipxQueryPio(VIP_NIC_HANDLE NicHandle, VIPX_PIO_ATTRIBUTES *PioAttribs);
+VIP_RETURN VipxCreatePioVi(VIP_NIC_HANDLE NicHandle, VIP_VI_ATTRIBUTES *ViAttribs, VIP_CQ_HANDLE SendCQHandle,
+                           VIP_CQ_HANDLE RecvCQHandle, VIP_VI_HANDLE *ViHandle);
+
 #ifdef __cplusplus
 }
 #endif

@@ -9,7 +9,7 @@ use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use uvia::WorkQueue;
+use uvia::{EndpointClass, WorkQueue};
 
 use crate::connect::{self, Address};
 use crate::cq::{self, Cq};
@@ -17,11 +17,11 @@ use crate::nic::{self, NICS, Nic};
 use crate::notify::{self, Target};
 use crate::types::{
     CqHandler, Descriptor, DescriptorHandler, ErrorHandler, Handle, MemAttributes, NetAddress, NicAttributes,
-    Return, ViAttributes,
+    PioAttributes, Return, ViAttributes,
 };
 use crate::vi::{self, Done, Vi};
 use crate::waits::timeout;
-use crate::{memory, names, post};
+use crate::{memory, names, pio, post};
 
 type Outcome<T = ()> = Result<T, Return>;
 
@@ -228,22 +228,63 @@ pub unsafe extern "C" fn VipCreateVi(
     RecvCQHandle: Handle,
     ViHandle: *mut Handle,
 ) -> Return {
+    // SAFETY: the caller's promise is the same.
+    unsafe { create_vi(NicHandle, ViAttribs, [SendCQHandle, RecvCQHandle], ViHandle, EndpointClass::Dma) }
+}
+
+/// Creates an interface of a class.
+///
+/// # Safety
+/// As for [`VipCreateVi`].
+unsafe fn create_vi(
+    nic_handle: Handle,
+    attributes: *const ViAttributes,
+    [send, receive]: [Handle; 2],
+    out: *mut Handle,
+    class: EndpointClass,
+) -> Return {
     code((|| {
-        let nic = nic(NicHandle)?;
-        there(ViHandle)?;
+        let nic = nic(nic_handle)?;
+        there(out)?;
         // SAFETY: the program's structure.
-        let attributes = unsafe { get(ViAttribs) }?;
+        let attributes = unsafe { get(attributes) }?;
         let queue = |handle: Handle| match handle.is_null() {
             true => Ok(None),
             false => cq(handle).and_then(|cq| {
                 if cq.nic.handle == nic.handle { Ok(Some(cq)) } else { Err(Return::InvalidParameter) }
             }),
         };
-        let handle = vi::create(&nic, &attributes, [queue(SendCQHandle)?, queue(RecvCQHandle)?])?;
+        let handle = vi::create(&nic, &attributes, [queue(send)?, queue(receive)?], class)?;
         // SAFETY: the program's variable.
-        unsafe { put(ViHandle, handle) };
+        unsafe { put(out, handle) };
         Ok(())
     })())
+}
+
+/// VipxQueryPio(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VipxQueryPio(NicHandle: Handle, PioAttribs: *mut PioAttributes) -> Return {
+    code((|| {
+        let nic = nic(NicHandle)?;
+        there(PioAttribs)?;
+        let attributes = pio::query(&nic)?;
+        // SAFETY: the program's structure.
+        unsafe { put(PioAttribs, attributes) };
+        Ok(())
+    })())
+}
+
+/// VipxCreatePioVi(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VipxCreatePioVi(
+    NicHandle: Handle,
+    ViAttribs: *const ViAttributes,
+    SendCQHandle: Handle,
+    RecvCQHandle: Handle,
+    ViHandle: *mut Handle,
+) -> Return {
+    // SAFETY: the caller's promise is the same.
+    unsafe { create_vi(NicHandle, ViAttribs, [SendCQHandle, RecvCQHandle], ViHandle, EndpointClass::Pio) }
 }
 
 /// VipDestroyVi(3).

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use uvia::{Listener, NicOptions, Progress, Request};
+use uvia::{AdapterMemory, Listener, NicOptions, Progress, Request};
 
 use crate::config::Config;
 
@@ -55,6 +55,7 @@ impl Device {
             name: std::env::var("UVIA_NAME").ok().or_else(|| config.name.clone()),
             hosts: config.hosts_file.clone(),
             progress: Progress::Thread,
+            adapter_memory: adapter_memory(),
             ..NicOptions::default()
         };
         let nic = uvia::Nic::open(&name, options)?;
@@ -91,6 +92,13 @@ impl Device {
         };
         Ok(Waiting { device: self, discriminator, listener: Some(listener) })
     }
+}
+
+/// The adapter memory that `UVIA_ADAPTER_MEMORY` names. Without it, or where it cannot be used, which is said, there are
+/// no interfaces of that class.
+fn adapter_memory() -> Option<Arc<AdapterMemory>> {
+    let name = std::env::var("UVIA_ADAPTER_MEMORY").ok().filter(|name| !name.is_empty())?;
+    AdapterMemory::open(&name).inspect_err(|e| eprintln!("vipl: {e}")).ok()
 }
 
 impl Waiting<'_> {

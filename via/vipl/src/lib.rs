@@ -17,6 +17,7 @@ mod memory;
 mod names;
 mod nic;
 mod notify;
+mod pio;
 mod post;
 mod queue;
 mod seats;

@@ -4,7 +4,6 @@ use uvia::{MemoryHandle, MemoryRegion, Operation, ProtectionTag, RemoteMemory, S
 
 use crate::errors;
 use crate::memory::{Look, Refused};
-use crate::nic::MAX_DEPTH;
 use crate::queue::{Queue, Spare};
 use crate::types::{self, Control, ControlSegment, DataSegment, Descriptor, Handle, Return};
 use crate::vi::{self, Occupant, Vi};
@@ -64,7 +63,7 @@ fn offset_in(memory: &MemoryRegion, address: usize, len: usize) -> Option<usize>
 fn quick(held: &mut vi::Held, which: WorkQueue, descriptor: *mut Descriptor, handle: u32) -> Quick {
     let Occupant { vi, queue } = &mut **held;
     let (tag, length) = (queue.tag, queue.len());
-    if queue.is_poisoned() || vi.has_failed() || length >= MAX_DEPTH {
+    if queue.is_poisoned() || vi.has_failed() || length >= queue.depth {
         return Quick::Unknown;
     }
     let next = queue.next();
@@ -179,7 +178,7 @@ fn try_post(vi: &Vi, which: WorkQueue, descriptor: *mut Descriptor, handle: u32)
 
     let mut held = vi.hold(which).ok_or(Return::InvalidParameter)?;
     let queue = &mut held.queue;
-    if queue.len() >= MAX_DEPTH {
+    if queue.len() >= queue.depth {
         return Err(Return::ErrorResource);
     }
     if vi.has_failed() || queue.is_poisoned() {

@@ -19,6 +19,8 @@ pub(crate) struct Queue {
     poisoned: bool,
     /// The interface's tag, here at hand.
     pub(crate) tag: ProtectionTag,
+    /// Most entries.
+    pub(crate) depth: usize,
     pool: Vec<Spare>,
 }
 
@@ -72,8 +74,17 @@ pub(crate) struct Settled {
 }
 
 impl Queue {
-    pub(crate) fn new(which: WorkQueue, tag: ProtectionTag) -> Self {
-        Self { which, entries: VecDeque::new(), first: 0, settled: 0, poisoned: false, tag, pool: Vec::new() }
+    pub(crate) fn new(which: WorkQueue, tag: ProtectionTag, depth: usize) -> Self {
+        Self {
+            which,
+            entries: VecDeque::new(),
+            first: 0,
+            settled: 0,
+            poisoned: false,
+            tag,
+            depth,
+            pool: Vec::new(),
+        }
     }
 
     #[inline]

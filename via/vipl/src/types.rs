@@ -63,6 +63,19 @@ pub struct NetAddress {
 }
 
 #[repr(C)]
+pub struct PioAttributes {
+    pub windows: c_ulong,
+    pub windows_left: c_ulong,
+    pub credits: c_ulong,
+    pub max_transfer_size: c_ulong,
+    pub store_width: c_ulong,
+    pub alignment: c_ulong,
+    pub missing: c_ulong,
+}
+
+const _: () = assert!(size_of::<PioAttributes>() == 56);
+
+#[repr(C)]
 pub struct NicAttributes {
     pub name: [c_char; 64],
     pub hardware_version: c_ulong,

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use uvia::{Awaited, ReliabilityLevel, ViState, WorkQueue};
+use uvia::{Awaited, EndpointClass, ReliabilityLevel, ViState, WorkQueue};
 
 use crate::cq::Cq;
 use crate::device::lock;
 use crate::handles::Kind;
 use crate::lock::{Guard, Lock};
 use crate::nic::{MAX_DEPTH, Nic, PTAGS, level, level_bit};
+use crate::pio;
 use crate::queue::{Head, Queue};
 use crate::seats::Seats;
 use crate::types::{Descriptor, Handle, Return, ViAttributes};
@@ -47,6 +48,7 @@ pub(crate) struct Vi {
     pub(crate) nic: Arc<Nic>,
     pub(crate) vi: uvia::Vi,
     attributes: Mutex<ViAttributes>,
+    class: EndpointClass,
     most_segments: usize,
     /// Completion queues, and the interface's number there.
     cqs: [Option<(Arc<Cq>, u32)>; 2],
@@ -136,7 +138,7 @@ fn index(which: WorkQueue) -> usize {
 }
 
 /// What uvia is to make, of what a program asks for.
-fn wanted(nic: &Nic, attributes: &ViAttributes) -> Result<uvia::ViAttributes, Return> {
+fn wanted(nic: &Nic, attributes: &ViAttributes, class: EndpointClass) -> Result<uvia::ViAttributes, Return> {
     let reliability = level(attributes.reliability_level)?;
     let most = nic.device.nic.properties().max_transfer_size;
     let size = u32::try_from(attributes.max_transfer_size).ok().filter(|size| (1..=most).contains(size));
@@ -151,7 +153,7 @@ fn wanted(nic: &Nic, attributes: &ViAttributes) -> Result<uvia::ViAttributes, Re
     if attributes.enable_rdma_read != 0 && reliability == ReliabilityLevel::Unreliable {
         return Err(Return::InvalidRdmaRead);
     }
-    Ok(uvia::ViAttributes {
+    let usual = uvia::ViAttributes {
         reliability,
         max_transfer_size,
         rdma_write: attributes.enable_rdma_write != 0,
@@ -159,7 +161,16 @@ fn wanted(nic: &Nic, attributes: &ViAttributes) -> Result<uvia::ViAttributes, Re
         send_depth: MAX_DEPTH,
         receive_depth: MAX_DEPTH,
         ..uvia::ViAttributes::new(tag)
-    })
+    };
+    if class == EndpointClass::Pio { pio::shaped(nic, usual) } else { Ok(usual) }
+}
+
+/// Most descriptors in a queue.
+fn depth(attributes: &uvia::ViAttributes, which: WorkQueue) -> usize {
+    match which {
+        WorkQueue::Send => attributes.send_depth,
+        WorkQueue::Receive => attributes.receive_depth,
+    }
 }
 
 /// What uvia says about attributes.
@@ -179,8 +190,9 @@ pub(crate) fn create(
     nic: &Arc<Nic>,
     attributes: &ViAttributes,
     cqs: [Option<Arc<Cq>>; 2],
+    class: EndpointClass,
 ) -> Result<Handle, Return> {
-    let wanted = wanted(nic, attributes)?;
+    let wanted = wanted(nic, attributes, class)?;
     let [send, receive] = &cqs;
     let made = nic
         .own
@@ -196,6 +208,7 @@ pub(crate) fn create(
         nic: nic.clone(),
         vi: made,
         attributes: Mutex::new(*attributes),
+        class,
         most_segments: nic.device.nic.properties().max_segments,
         cqs: cqs.map(|cq| {
             cq.map(|cq| {
@@ -210,7 +223,8 @@ pub(crate) fn create(
     // Both at once: a handle is that of a whole interface, or of none.
     let mut halves = seat.take_both();
     for (half, which) in halves.iter_mut().zip([WorkQueue::Send, WorkQueue::Receive]) {
-        half.occupant = Some(Occupant { vi: vi.clone(), queue: Queue::new(which, wanted.tag) });
+        half.occupant =
+            Some(Occupant { vi: vi.clone(), queue: Queue::new(which, wanted.tag, depth(&wanted, which)) });
         half.name = handle.addr();
     }
     drop(halves);
@@ -238,7 +252,7 @@ pub(crate) fn query(vi: &Vi) -> (ViState, ViAttributes, [bool; 2]) {
 
 /// VipSetViAttributes.
 pub(crate) fn set_attributes(vi: &Vi, attributes: &ViAttributes) -> Result<(), Return> {
-    let wanted = wanted(&vi.nic, attributes)?;
+    let wanted = wanted(&vi.nic, attributes, vi.class)?;
     if vi.state() != ViState::Idle {
         return Err(Return::InvalidState);
     }

@@ -74,8 +74,9 @@ fn sources(of: &str) -> Vec<PathBuf> {
 
 fn start(program: &Path, words: &[&str], environment: &[(&str, &str)]) -> Child {
     let mut command = Command::new(program);
-    command.args(words).envs(environment.iter().copied()).env("LD_LIBRARY_PATH", library());
+    command.args(words).env("LD_LIBRARY_PATH", library());
     command.env_remove("UVIA_NIC").env("UVIA_CONF", "/dev/null");
+    command.env_remove("UVIA_ADAPTER_MEMORY").envs(environment.iter().copied());
     command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
@@ -271,6 +272,19 @@ fn asking_where_nobody_waits_leaves_nothing_behind() {
     assert!(grown < MOST, "{times} calls took {grown} KiB");
     drop(other.stdin.take());
     finish(other);
+}
+
+#[test]
+fn interfaces_of_an_adapters_memory_are_had_by_names_of_our_own() {
+    let program = program("pio", &[folder().join("tests/c/tools/pio.c")]);
+    for kind in [Kind::E1000, Kind::Virtio] {
+        let sockets = tempfile::tempdir().unwrap();
+        let models = ServedModels::start_with_memory(sockets.path(), &[kind; 2], Doorbells::Polled, 1 << 18);
+        let names: Vec<_> = models.names().iter().map(String::as_str).collect();
+        assert_eq!(finish(start(&program, &names, &[])), "none\n");
+        let memory = [("UVIA_ADAPTER_MEMORY", models.memory())];
+        assert_eq!(finish(start(&program, &names, &memory)), "done\n");
+    }
 }
 
 /// Two processes that know a device's name of old, and the name of their host.

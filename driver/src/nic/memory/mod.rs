@@ -16,7 +16,6 @@
 mod armed;
 mod lane;
 mod layout;
-mod locks;
 mod mapping;
 mod name;
 mod ring;

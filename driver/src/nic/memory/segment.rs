@@ -14,9 +14,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::layout::{self, CONTROL, LANE, MAGIC, PORTS, SEGMENT, lane_at, port, port_word, word};
-use super::locks;
 use super::mapping::Mapping;
 use super::wake::Alarm;
+use crate::locks;
 use crate::nic::MacAddress;
 use crate::{Error, Result};
 

@@ -13,9 +13,11 @@ mod domain;
 mod freeze;
 mod memory;
 mod name;
+mod shared;
 
 pub use domain::VfioUserDomain;
 pub(super) use name::PREFIX;
+pub(crate) use shared::{describe_bar, takes_clients};
 
 use crate::Result;
 

@@ -26,7 +26,7 @@ pub(super) fn describe(function: &Function, doorbells: Doorbells) -> Description
         }
         let mut region = Region::registers(size);
         let window = function.windows().into_iter().find(|window| u32::from(window.bar) == bar);
-        if let Some(window) = window.filter(|_| doorbells == Doorbells::Polled) {
+        if let Some(window) = window.filter(|_| doorbells == Doorbells::Polled || function.is_memory()) {
             let area = window.pages.area();
             let area = area.start as u64..area.end as u64;
             region = region.with_shared(window.pages.memory().clone(), vec![area]);

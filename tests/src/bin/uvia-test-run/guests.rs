@@ -33,6 +33,7 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
         let settings = Settings {
             nics: nics.to_vec(),
             hugepages: 32,
+            adapter_memory: Some(1 << 20),
             carry: programs.iter().map(|program| program.path.clone()).chain(suite.clone()).collect(),
             keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
             ..Settings::default()

@@ -61,6 +61,10 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str) {
         }
         Ok(Verdict::Passed)
     });
+    case("uvia-perf and uvia-info use adapter memory, in turn with the usual class", &|| {
+        adapter_memory(guest)
+    });
+    case("windows of adapter memory come back from a program that is killed", &|| killed_owner(guest));
     case("uvia-info tells of both NICs", &|| {
         for nic in ["$UVIA_NIC_A", "$UVIA_NIC_B"] {
             let info = objects(guest, &format!("uvia-info --nic \"{nic}\" --json"))?;
@@ -146,6 +150,61 @@ fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
         }
     }
     println!("   {}", figures.join(", "));
+    Ok(Verdict::Passed)
+}
+
+/// Messages from adapter memory, and both classes in one run.
+fn adapter_memory(guest: &Guest) -> Result<Verdict, Failure> {
+    let pair = "--class pio --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --json --iterations 2000";
+    let mut figures = Vec::new();
+    for what in
+        ["lat --size 64", "lat --size 448 --interleave", "bw --size 448", "lat --level reception --vis 3"]
+    {
+        for object in objects(guest, &format!("uvia-perf {what} {pair}"))? {
+            let figure = object["p50_us"].as_f64().or(object["mb_per_s"].as_f64());
+            let figure = figure.filter(|figure| *figure > 0.0).ok_or(format!("no figure in {object}"))?;
+            figures.push(format!("{what}: {} {figure:.2}", object["class"]));
+        }
+    }
+    println!("   p50 in us, or MB/s: {}", figures.join(", "));
+    let beyond = "uvia-perf lat --class pio --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 449; [ $? != 0 ]";
+    shell_ok(guest, beyond)?;
+    shell_refused(
+        guest,
+        "uvia-perf lat --class pio --adapter-memory 0000:7f:1f.7 --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\"",
+        &["no such PCI function"],
+    )?;
+    let info = objects(guest, LOOK)?;
+    match left(&info[0])? {
+        (left, windows) if left == windows && windows > 0 => Ok(Verdict::Passed),
+        (left, windows) => Err(format!("{left} of {windows} windows are left, and nobody has one").into()),
+    }
+}
+
+/// By a NIC that anybody can have.
+const LOOK: &str = "uvia-info --nic shm:look --json";
+
+/// How many windows are left, and how many there are.
+fn left(info: &Value) -> Result<(u64, u64), Failure> {
+    let pio = &info["classes"]["pio"];
+    let of = |key: &str| pio[key].as_u64().ok_or(format!("no {key} in {pio}"));
+    Ok((of("windows_left")?, of("windows")?))
+}
+
+fn killed_owner(guest: &Guest) -> Result<Verdict, Failure> {
+    let pair = "--class pio --pair $UVIA_NIC_A $UVIA_NIC_B";
+    let said = objects(
+        guest,
+        &format!(
+            "uvia-perf lat {pair} --vis 5 --iterations 100000000 >/dev/null 2>&1 & busy=$!; sleep 4; {LOOK}; \
+             kill -9 $busy; wait $busy; {LOOK}; uvia-perf lat {pair} --size 64 --iterations 100 --json"
+        ),
+    )?;
+    let [during, after, _] = &said[..] else { return Err(format!("not three lines: {said:?}").into()) };
+    let ((during, windows), (after, _)) = (left(during)?, left(after)?);
+    if (during + 10, after) != (windows, windows) {
+        return Err(format!("of {windows} windows, {during} were left, and {after} after the kill").into());
+    }
     Ok(Verdict::Passed)
 }
 

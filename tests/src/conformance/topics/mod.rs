@@ -1,5 +1,6 @@
 //! What is to be seen of a pair of NICs, a file a topic.
 
+pub mod adapter_memory;
 pub mod bring_up;
 pub mod bursts;
 pub mod close;

@@ -43,6 +43,8 @@ pub struct Messages {
     /// What was received into last: posted again behind the next send, when the adapter is at work and not the peer
     /// that waits. Others are posted.
     emptied: Option<Box<Descriptor>>,
+    /// What is sent where no memory has to be registered for it.
+    injected: Option<Vec<u8>>,
     /// Polls of this end between those of a sender that has more frames to send.
     stride: u32,
 }
@@ -62,7 +64,8 @@ impl Messages {
             side.receive(Descriptor::new(vec![memory.segment(size..2 * size)?]))?;
         }
         let stride = stride(&side, size);
-        Ok(Self { side, size, idle, emptied: None, stride })
+        let injected = side.injects().then(|| vec![0; size]);
+        Ok(Self { side, size, idle, emptied: None, injected, stride })
     }
 }
 
@@ -72,7 +75,10 @@ impl Exchange for Messages {
         let mut idling = Idling::default();
         loop {
             if let Some(descriptor) = self.idle.pop() {
-                self.side.send(descriptor)?;
+                match &self.injected {
+                    None => self.side.send(descriptor)?,
+                    Some(bytes) => self.side.inject(descriptor, bytes)?,
+                }
                 return self.emptied.take().map_or(Ok(()), |emptied| self.side.receive(emptied));
             }
             match self.side.poll()? {
@@ -263,6 +269,25 @@ pub fn pair<E: Exchange>(a: &mut [E], b: &mut [E], order: &Order) -> Result<Late
         b.send()?;
         a.receive(Some(&nic_b))
     })
+}
+
+/// Round trips over two connections in turn, both ends in this thread; each is measured by itself.
+pub fn in_turn(mut ends: [(Messages, Messages); 2], order: &Order) -> Result<[Latency; 2], Failure> {
+    let mut results = [Latency::new()?, Latency::new()?];
+    let (nic_a, nic_b) = (ends[0].0.side.nic.clone(), ends[0].1.side.nic.clone());
+    for n in 0..order.warmup + order.iterations {
+        for ((a, b), result) in ends.iter_mut().zip(&mut results) {
+            let start = Instant::now();
+            a.send()?;
+            b.receive(Some(&nic_a))?;
+            b.send()?;
+            a.receive(Some(&nic_b))?;
+            if n >= order.warmup {
+                result.record_round_trip(start.elapsed());
+            }
+        }
+    }
+    Ok(results)
 }
 
 /// The asking end.

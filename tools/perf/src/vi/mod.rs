@@ -9,13 +9,14 @@ mod pair;
 mod side;
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use uvia::{Encapsulation, MacAddress, Nic, NicOptions};
+use uvia::{AdapterMemory, Encapsulation, MacAddress, Nic, NicOptions};
 use uvia_driver::nic::NicConfig;
 use uvia_tools::{Failure, NicArgs};
 
-use crate::cli::{Level, Op, PairOrHost, ViArgs, Wait};
+use crate::cli::{Class, Level, Op, PairOrHost, ViArgs, Wait};
 use crate::load::{Load, Test};
 use crate::report::{self, Bandwidth, Latency, Subject};
 use order::{Manner, Order};
@@ -36,10 +37,14 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
     let load = Load::from(&args.load);
     match args.ends.choice()? {
         PairOrHost::Pair(a, b) => {
-            let a = open(a, "pair-a", 0, &args.nic)?;
-            let b = open(b, "pair-b", 1, &args.nic)?;
+            let memory = adapter_memory(args)?;
+            let a = open(a, "pair-a", 0, &args.nic, memory.clone())?;
+            let b = open(b, "pair-b", 1, &args.nic, memory)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
+            if args.interleave {
+                return interleaved(test, args, &load, &a, &b);
+            }
             let counted = Counters::of(args, &[&a, &b]);
             let outcome = match args.wait {
                 Wait::Poll => measure(test, args, &load, &a, |order| pair::run(&a, &b, &order, load.timeout)),
@@ -49,7 +54,8 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             outcome
         }
         PairOrHost::Listen { keep } => {
-            let nic = open_own(&args.nic)?;
+            // Which class it is, clients say.
+            let nic = open_own(&args.nic, given(args).map(AdapterMemory::open).transpose()?)?;
             ready(&nic, load.timeout)?;
             let counted = Counters::of(args, &[&nic]);
             eprintln!("uvia-perf: waiting as {:?} ({})", nic.name(), nic.properties().mac);
@@ -58,7 +64,7 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             outcome
         }
         PairOrHost::To(peer) => {
-            let nic = open_own(&args.nic)?;
+            let nic = open_own(&args.nic, adapter_memory(args)?)?;
             ready(&nic, load.timeout)?;
             let host = match peer.parse::<MacAddress>() {
                 Ok(mac) => mac,
@@ -89,6 +95,34 @@ impl Counters {
     }
 }
 
+/// Both classes in turn: what disturbs one disturbs the other.
+fn interleaved(test: Test, args: &ViArgs, load: &Load, a: &Nic, b: &Nic) -> Result<(), Failure> {
+    if test != Test::Latency || args.op != Op::Send || args.class != Class::Pio || args.wait != Wait::Poll {
+        return Err(Failure::usage("--interleave goes with lat --class pio --op send --wait poll"));
+    }
+    let mut results = [Class::Dma, Class::Pio].map(|class| (class, Vec::new()));
+    let manner = Manner { class: Class::Pio, level: args.level, cq: args.cq, wait: args.wait, vis: 1 };
+    measure_each(test, args, load, a, |order| {
+        let ends = results.each_ref().map(|(class, _)| {
+            pair::messages(a, b, &Order { manner: Manner { class: *class, ..manner }, ..order }, load.timeout)
+        });
+        let [dma, pio] = ends;
+        let [dma, pio] = lat::in_turn([dma?, pio?], &order)?;
+        results[0].1.push((order.size, dma));
+        results[1].1.push((order.size, pio));
+        Ok(())
+    })?;
+    for (class, of_sizes) in &results {
+        let mut subject = subject(test, args, load, a);
+        subject.class = class.name();
+        for (size, latency) in of_sizes {
+            subject.size = *size as usize;
+            subject.print_latency(latency)?;
+        }
+    }
+    Ok(())
+}
+
 /// Both ends in this process, in a thread each: one that sleeps cannot do the other's part.
 fn threads(test: Test, args: &ViArgs, load: &Load, a: &Nic, b: &Nic) -> Result<(), Failure> {
     let server = connect::Server::new(b, load.timeout)?;
@@ -113,12 +147,19 @@ fn measure(
     nic: &Nic,
     mut run: impl FnMut(Order) -> Result<Outcome, Failure>,
 ) -> Result<(), Failure> {
-    let manner = Manner { class: args.class, level: args.level, cq: args.cq, wait: args.wait, vis: args.vis };
-    // A write is noticed by its last byte.
-    let least = if args.op == Op::Write { 1 } else { 0 };
-    let most = LARGEST.min(nic.properties().max_transfer_size as usize);
-    let sizes = load.sizes_up_to(least, most, "the interface's maximum transfer size")?;
-    let mut subject = Subject {
+    let mut subject = subject(test, args, load, nic);
+    measure_each(test, args, load, nic, |order| {
+        subject.size = order.size as usize;
+        match run(order)? {
+            Outcome::Latency(result) => subject.print_latency(&result),
+            Outcome::Bandwidth(result) => subject.print_bandwidth(&result),
+        }
+    })
+}
+
+/// What rows are of.
+fn subject(test: Test, args: &ViArgs, load: &Load, nic: &Nic) -> Subject {
+    Subject {
         test: match test {
             Test::Latency => "lat",
             Test::Bandwidth => "bw",
@@ -137,7 +178,30 @@ fn measure(
         lossy: test == Test::Bandwidth && args.level == Level::Unreliable && args.op == Op::Send,
         json: load.json,
         headed: false,
+    }
+}
+
+/// Runs the test for each size.
+fn measure_each(
+    test: Test,
+    args: &ViArgs,
+    load: &Load,
+    nic: &Nic,
+    mut run: impl FnMut(Order) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let manner = Manner { class: args.class, level: args.level, cq: args.cq, wait: args.wait, vis: args.vis };
+    // A write is noticed by its last byte.
+    let least = if args.op == Op::Write { 1 } else { 0 };
+    let most = LARGEST.min(nic.properties().max_transfer_size as usize);
+    // Of a window of slots, half is for what is not measured.
+    let (most, what, window) = match args.class {
+        Class::Dma => (most, "the interface's maximum transfer size", load.window),
+        Class::Pio => {
+            let pio = nic.pio()?;
+            (pio.mtu as usize, "the longest message of class pio", load.window.min(pio.slots / 2))
+        }
     };
+    let sizes = load.sizes_up_to(least, most, what)?;
     let count = sizes.len();
     for (n, size) in sizes.into_iter().enumerate() {
         let iterations = match test {
@@ -149,7 +213,7 @@ fn measure(
             op: args.op,
             manner,
             more: n + 1 < count,
-            window: load.window as u16,
+            window: window as u16,
             size: size as u64,
             warmup: load.warmup(iterations),
             iterations,
@@ -158,23 +222,41 @@ fn measure(
         if let Some(why) = order.refusal() {
             return Err(Failure::usage(why));
         }
-        subject.size = size;
-        match run(order)? {
-            Outcome::Latency(result) => subject.print_latency(&result)?,
-            Outcome::Bandwidth(result) => subject.print_bandwidth(&result)?,
-        }
+        run(order)?;
     }
     Ok(())
 }
 
-fn open_own(args: &NicArgs) -> Result<Nic, Failure> {
-    open_as(args.device()?, args.options()?)
+/// The adapter memory that was named; an empty UVIA_ADAPTER_MEMORY counts as none.
+fn given(args: &ViArgs) -> Option<&str> {
+    args.adapter_memory.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Opens the adapter memory, where the class needs it.
+fn adapter_memory(args: &ViArgs) -> Result<Option<Arc<AdapterMemory>>, Failure> {
+    match (args.class, given(args)) {
+        (Class::Dma, _) => Ok(None),
+        (Class::Pio, Some(name)) => Ok(Some(AdapterMemory::open(name)?)),
+        (Class::Pio, None) => Err(Failure::usage(
+            "--class pio sends from an adapter's memory: give --adapter-memory ADDR or set UVIA_ADAPTER_MEMORY",
+        )),
+    }
+}
+
+fn open_own(args: &NicArgs, memory: Option<Arc<AdapterMemory>>) -> Result<Nic, Failure> {
+    open_as(args.device()?, NicOptions { adapter_memory: memory, ..args.options()? })
 }
 
 /// The two ends of a pair need names of their own, if only so that neither takes a query for the other's, and over UDP
 /// addresses: the one given, and the next.
-fn open(device: &str, name: &str, number: u32, args: &NicArgs) -> Result<Nic, Failure> {
-    let mut options = NicOptions { name: Some(name.to_owned()), ..args.options()? };
+fn open(
+    device: &str,
+    name: &str,
+    number: u32,
+    args: &NicArgs,
+    memory: Option<Arc<AdapterMemory>>,
+) -> Result<Nic, Failure> {
+    let mut options = NicOptions { name: Some(name.to_owned()), adapter_memory: memory, ..args.options()? };
     if let Encapsulation::Udp(udp) = &mut options.encapsulation {
         udp.address = Ipv4Addr::from_bits(udp.address.to_bits().wrapping_add(number));
     }
@@ -193,7 +275,7 @@ fn ready(nic: &Nic, timeout: Duration) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::{Class, Cq};
+    use crate::cli::Cq;
     use uvia_tests::{Faults, memory_pair_with};
 
     const PATIENCE: Duration = Duration::from_secs(10);
@@ -300,6 +382,32 @@ mod tests {
             }
             server.join().unwrap().unwrap();
         });
+    }
+
+    #[test]
+    fn a_pair_runs_what_there_is_of_class_pio() {
+        let memory = uvia_tests::conformance::Memory::of_host().memory;
+        for loss in [0, 10] {
+            let (a, b, domain) = memory_pair_with(Faults { loss, duplicates: loss, seed: 7 });
+            let options = |name: &str| NicOptions {
+                name: Some(name.to_owned()),
+                adapter_memory: Some(memory.clone()),
+                ..NicOptions::default()
+            };
+            let a = Nic::with_adapter(a, domain.clone(), options("a")).unwrap();
+            let b = Nic::with_adapter(b, domain, options("b")).unwrap();
+            let manner = Manner { class: Class::Pio, vis: 2, ..USUAL };
+            for test in [Test::Latency, Test::Bandwidth] {
+                for size in [0, 64, 448] {
+                    let order = Order { test, op: Op::Send, size, ..orders(manner, 200)[0] };
+                    if let Err(e) = pair::run(&a, &b, &order, PATIENCE) {
+                        panic!("{order:?}: {e:?}");
+                    }
+                }
+            }
+            let write = Order { op: Op::Write, ..orders(manner, 10)[0] };
+            assert!(matches!(pair::run(&a, &b, &write, PATIENCE), Err(Failure::Failed(_))), "no RDMA");
+        }
     }
 
     #[test]

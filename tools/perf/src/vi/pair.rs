@@ -12,6 +12,15 @@ use super::{DISCRIMINATOR, Outcome, bw, connect, lat};
 use crate::cli::Op;
 use crate::load::Test;
 
+/// A connection for messages, both ends.
+pub fn messages(a: &Nic, b: &Nic, order: &Order, timeout: Duration) -> Result<(Messages, Messages), Failure> {
+    let end =
+        |nic: &Nic| Messages::new(Side::new(nic, &order.manner, order.window, timeout)?, order.size as usize);
+    let (at_a, at_b) = (end(a)?, end(b)?);
+    join(at_a.side(), at_b.side(), timeout)?;
+    Ok((at_a, at_b))
+}
+
 /// Runs one test between two NICs that are joined.
 pub fn run(a: &Nic, b: &Nic, order: &Order, timeout: Duration) -> Result<Outcome, Failure> {
     let side = |nic: &Nic| Side::new(nic, &order.manner, order.window, timeout);

@@ -28,6 +28,7 @@ pub struct Side {
     pub vi: Vi,
     /// None: completions are taken from the work queues.
     cq: Option<CompletionQueue>,
+    injects: bool,
     /// Whether to sleep where there is nothing to do, and whether as a task.
     sleeps: bool,
     awaits: bool,
@@ -64,6 +65,18 @@ impl Side {
             max_transfer_size: nic.properties().max_transfer_size.min(super::LARGEST as u32),
             ..ViAttributes::new(tag)
         };
+        let attributes = match manner.class {
+            Class::Dma => attributes,
+            Class::Pio => {
+                let pio = nic.pio()?;
+                ViAttributes {
+                    reliability: attributes.reliability,
+                    send_depth: attributes.send_depth.min(pio.slots),
+                    receive_depth: attributes.receive_depth,
+                    ..ViAttributes::pio(tag, &pio)
+                }
+            }
+        };
         let cq = match manner.cq {
             Cq::On => Some(nic.create_cq(attributes.send_depth + attributes.receive_depth)?),
             Cq::Off => None,
@@ -73,6 +86,7 @@ impl Side {
             nic: nic.clone(),
             vi,
             cq,
+            injects: manner.class == Class::Pio,
             sleeps: manner.wait != Wait::Poll,
             awaits: manner.wait == Wait::Async,
             taken: Completions::with_capacity(BATCH),
@@ -99,6 +113,17 @@ impl Side {
     #[inline]
     pub fn send(&self, descriptor: Box<Descriptor>) -> Result<(), Failure> {
         self.vi.post_send(descriptor).map_err(|refused| refused.error.into())
+    }
+
+    /// Whether its sends need no registered memory ([`Side::inject`]).
+    pub fn injects(&self) -> bool {
+        self.injects
+    }
+
+    /// Sends bytes that are the caller's again at once.
+    #[inline]
+    pub fn inject(&self, descriptor: Box<Descriptor>, bytes: &[u8]) -> Result<(), Failure> {
+        self.vi.inject(descriptor, bytes).map_err(|refused| refused.error.into())
     }
 
     /// Posts to the receive queue.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use clap::Parser;
 use uvia_driver::nic::MacAddress;
+use uvia_models::AdapterMemory;
 use uvia_models::machine::Kind;
 
 /// Serves models of network adapters over vfio-user, joined by a switch
@@ -23,6 +24,8 @@ Examples:
     uvia-info vfio-user:/tmp/a.sock
   One for a QEMU guest (11 or later), whose kernel drives it:
     qemu-system-x86_64 -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/a.sock\"}}' ...
+  An adapter, and memory to send from:
+    uvia-device --nic e1000,socket=/tmp/a.sock --adapter-memory 1M,socket=/tmp/m.sock
   Two processes whose adapters are on one network:
     uvia-device --nic e1000,socket=/tmp/a.sock --link /tmp/wire
     uvia-device --nic virtio,socket=/tmp/b.sock --link /tmp/wire
@@ -36,6 +39,11 @@ pub struct Cli {
     /// An adapter: its kind (e1000, virtio, virtio-packed), where to serve it, and its station address
     #[arg(long = "nic", value_name = "KIND,socket=PATH[,mac=MAC]", required = true)]
     pub nics: Vec<NicArgument>,
+
+    /// Adapter memory: how much (such as 1M; a power of two), and where to serve it; may be repeated. Any number of
+    /// programs can open it (`uvia-perf --adapter-memory vfio-user:PATH`)
+    #[arg(long = "adapter-memory", value_name = "SIZE,socket=PATH")]
+    pub memories: Vec<MemoryArgument>,
 
     /// Of all that is random
     #[arg(long, default_value_t = 1)]
@@ -101,11 +109,57 @@ impl FromStr for NicArgument {
     }
 }
 
+/// Adapter memory as asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryArgument {
+    /// Bytes.
+    pub size: usize,
+    pub socket: PathBuf,
+}
+
+impl FromStr for MemoryArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (size, socket) = text.split_once(",socket=").ok_or("it is SIZE,socket=PATH")?;
+        let (digits, unit) = match size.as_bytes().last() {
+            Some(b'K' | b'k') => (&size[..size.len() - 1], 1 << 10),
+            Some(b'M' | b'm') => (&size[..size.len() - 1], 1 << 20),
+            _ => (size, 1),
+        };
+        let bytes = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
+        let size = bytes
+            .filter(|bytes| bytes.is_power_of_two() && AdapterMemory::SIZES.contains(bytes))
+            .ok_or_else(|| format!("{size:?} is no power of two of 4K to 64M"))?;
+        match socket {
+            "" => Err("socket=PATH is empty".to_owned()),
+            socket => Ok(Self { size, socket: socket.into() }),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn adapter_memory() {
+        let memory: MemoryArgument = "1M,socket=/tmp/m,x".parse().unwrap();
+        assert_eq!((memory.size, memory.socket), (1 << 20, "/tmp/m,x".into()));
+        for (text, named) in [
+            ("1M", "SIZE,socket=PATH"),
+            ("1M,socket=", "empty"),
+            ("3M,socket=x", "power of two"),
+            ("1K,socket=x", "power of two"),
+            ("1G,socket=x", "power of two"),
+            ("99999999999999999999M,socket=x", "power of two"),
+        ] {
+            let error = text.parse::<MemoryArgument>().unwrap_err();
+            assert!(error.contains(named), "{error}");
+        }
+    }
 
     #[test]
     fn arguments() {

@@ -11,6 +11,7 @@ use clap::Parser;
 use cli::Cli;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use uvia_driver::nic::MacAddress;
+use uvia_models::AdapterMemory;
 use uvia_models::faults::Plan;
 use uvia_models::machine::Machine;
 use uvia_models::serve::{Doorbells, Service, Worker};
@@ -55,12 +56,18 @@ fn serve(cli: &Cli) -> Result<(), String> {
         let mac = nic.mac.unwrap_or_else(|| station(n));
         machine.add(nic.kind, mac).map_err(|e| format!("adapter {n}: {e}"))?;
     }
+    for memory in &cli.memories {
+        let model = AdapterMemory::new(memory.size).map_err(|e| format!("adapter memory: {e}"))?;
+        machine.add_model(Box::new(model));
+    }
     let machine = Arc::new(machine);
     let doorbells = if cli.trap { Doorbells::Trapped } else { Doorbells::Polled };
     let worker = Worker::start(machine.clone(), doorbells).map_err(|e| format!("a thread: {e}"))?;
     let mut services = Vec::new();
-    for (nic, asked) in machine.nics().iter().zip(&cli.nics) {
-        services.push(Service::bind(&asked.socket, &machine, nic, &worker).map_err(|e| e.to_string())?);
+    let sockets =
+        cli.nics.iter().map(|nic| &nic.socket).chain(cli.memories.iter().map(|memory| &memory.socket));
+    for (function, socket) in machine.nics().iter().zip(sockets) {
+        services.push(Service::bind(socket, &machine, function, &worker).map_err(|e| e.to_string())?);
     }
     let waker: Waker = Arc::new(worker.waker());
     if let Some(name) = &cli.tap {
