@@ -290,13 +290,14 @@ fn what_other_kinds_say() {
         ("RdmaProtection", CloseReason::RdmaProtection),
         ("Protocol", CloseReason::Protocol),
         ("Silent", CloseReason::Silent),
+        ("MemoryGone", CloseReason::MemoryGone),
     ] {
         let frame = emit(&ENVELOPE, &Control::Close { reason, ack: 0x0403_0201 });
         assert_eq!(value(&frame, &close, "reason"), reasons[name], "{name}");
         assert_eq!(value(&frame, &close, "zero"), 0);
         assert_eq!(value(&frame, &close, "acknowledgement"), 0x0403_0201);
     }
-    assert_eq!(reasons.len(), 6);
+    assert_eq!(reasons.len(), 7);
 }
 
 #[test]
