@@ -25,6 +25,8 @@ struct Bare {
     vi: uvia::Vi,
     cq: uvia::CompletionQueue,
     completions: Completions,
+    // Posted by the box: what is kept is the box.
+    #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
     memory: uvia::MemoryRegion,
     nic: Nic,
