@@ -106,8 +106,6 @@ fn messages_of_several_senders_are_taken_as_they_come_and_each_senders_in_order(
                 return;
             }
             let mut next = [0u32; 4];
-            // All have something to be taken from the beginning on, and as long as they are not done.
-            let mut behind = 0;
             for _ in 0..3 * MESSAGES {
                 let (from, n) = channel
                     .receive(Source::Any, |message| -> Result<(usize, u32)> {

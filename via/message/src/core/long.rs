@@ -170,12 +170,17 @@ impl Core {
     }
 
     /// The message is over.
+    #[inline]
     pub(crate) fn end_outgoing(&mut self, id: LinkId) {
         let connection = self.connection(id);
         connection.packing = false;
         connection.message_out = connection.message_out.wrapping_add(1);
-        connection.longs_out.clear();
-        connection.early.clear();
+        if !connection.longs_out.is_empty() {
+            connection.longs_out.clear();
+        }
+        if !connection.early.is_empty() {
+            connection.early.clear();
+        }
     }
 
     /// Puts what can be put, and says so where the receiver waits.

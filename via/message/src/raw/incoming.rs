@@ -58,8 +58,11 @@ impl RawIncoming {
         from: Option<usize>,
     ) -> Result<Option<Self>> {
         let mut core = shared.core();
-        core.progress()?;
-        let taken = Self::take(&mut core, channel, from)?;
+        let mut taken = Self::take(&mut core, channel, from)?;
+        if taken.is_none() {
+            core.progress()?;
+            taken = Self::take(&mut core, channel, from)?;
+        }
         drop(core);
         Ok(taken.map(|(id, peer, threshold, described, current)| {
             Self::new(shared, id, peer, threshold, described, current)

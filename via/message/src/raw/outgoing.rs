@@ -241,8 +241,21 @@ impl RawOutgoing {
             let end = Description::end(self.pieces);
             self.append(Span::of(end.as_bytes()), 0)?;
         }
-        if self.laters.is_empty() && self.longs == 0 {
-            return self.end_with(flag::LAST);
+        if self.laters.is_empty()
+            && self.longs == 0
+            && let Some(open) = self.open
+        {
+            // The usual case, under one lock.
+            let flags = flag::LAST | if self.first { flag::FIRST } else { 0 };
+            let mut core = self.shared.core();
+            if core.send_data(self.id, open, self.used, flags, 0)? {
+                core.copied.0 += self.used as u64;
+                core.end_outgoing(self.id);
+                drop(core);
+                self.open = None;
+                self.over = true;
+                return Ok(());
+            }
         }
         self.end_slowly()
     }
