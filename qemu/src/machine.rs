@@ -226,6 +226,7 @@ mod tests {
             initrd: 10,
             console: 11,
             control: 12,
+            monitor: 13,
             ways: &[],
             nics: &[nic(), nic()],
         };
