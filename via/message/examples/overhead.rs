@@ -1,7 +1,6 @@
-//! What the layer adds to the virtual interfaces below it, in one run: `overhead [ROUNDS [short]]`.
+//! What the layer adds to the virtual interfaces below it, in one run: `overhead [ROUNDS]`.
 //!
-//! Both ends of 64 bytes are driven by one thread, so that no change of threads is measured; batches of both kinds take
-//! turns. For 1 MiB two threads poll, one for each end.
+//! Both ends are driven by one thread, so that no change of threads is measured; batches of both kinds take turns.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,6 @@ use uvia_message::{
 };
 
 const BATCH: u32 = 200;
-const LONG: usize = 1 << 20;
 
 fn nic(device: &str, name: &str) -> Nic {
     let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
@@ -28,8 +26,9 @@ struct Bare {
     // Posted by the box: what is kept is the box.
     #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
-    memory: uvia::MemoryRegion,
     nic: Nic,
+    /// Messages that came and were not waited for yet.
+    came: usize,
 }
 
 impl Bare {
@@ -37,54 +36,45 @@ impl Bare {
         let tag = nic.create_tag()?;
         let cq = nic.create_cq(256)?;
         let vi = nic.create_vi(&ViAttributes::new(tag), Some(&cq), Some(&cq))?;
-        let memory = nic.allocate(LONG + 4096, MemoryAttributes::remote_write(tag))?;
+        let memory = nic.allocate(4096, MemoryAttributes::remote_write(tag))?;
         for n in 0..4 {
-            let descriptor = Descriptor::new(vec![memory.segment(LONG + n * 64..LONG + (n + 1) * 64)?]);
+            let descriptor = Descriptor::new(vec![memory.segment(n * 64..(n + 1) * 64)?]);
             vi.post_receive(descriptor).map_err(|e| e.error)?;
         }
-        let sends = vec![Descriptor::new(vec![memory.segment(LONG + 1024..LONG + 1024 + 64)?])];
-        Ok(Self { vi, cq, completions: Completions::with_capacity(64), sends, memory, nic })
+        let sends = vec![Descriptor::new(vec![memory.segment(1024..1024 + 64)?])];
+        Ok(Self { vi, cq, completions: Completions::with_capacity(64), sends, nic, came: 0 })
     }
 
-    /// Takes what has completed; answers whether a message has come.
-    fn reap(&mut self) -> bool {
-        let mut came = false;
+    /// Takes what has completed.
+    fn reap(&mut self) {
         self.cq.poll_into(&mut self.completions).expect("the NIC works");
         while let Some(completion) = self.completions.pop() {
             match completion.queue {
                 WorkQueue::Send => self.sends.push(completion.descriptor),
                 WorkQueue::Receive => {
-                    came = true;
+                    self.came += 1;
                     self.vi.post_receive(completion.descriptor).expect("a receive is posted");
                 }
             }
         }
-        came
     }
 
     fn send(&mut self) {
         let descriptor = loop {
             match self.sends.pop() {
                 Some(descriptor) => break descriptor,
-                None => drop(self.reap()),
+                None => self.reap(),
             }
         };
         self.vi.post_send(descriptor).expect("a send is posted");
     }
 
-    fn write(&mut self, to: uvia::RemoteMemory) {
-        let mut write = Descriptor::rdma_write(vec![self.memory.segment(0..LONG).expect("within")], to);
-        write.context = 1;
-        self.vi.post_send(write).expect("a write is posted");
-        self.send();
-    }
-
-    /// Until a message has come; what was written is not kept.
+    /// Until a message has come.
     fn wait(&mut self) {
-        while !self.reap() {
-            std::hint::spin_loop();
+        while self.came == 0 {
+            self.reap();
         }
-        self.sends.retain(|descriptor| descriptor.context == 0);
+        self.came -= 1;
     }
 }
 
@@ -132,9 +122,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
             Ok((session, channel))
         })
     };
-    let (mine, here) = session(&board, 0, nic(&device("layer"), "a"))?;
+    let (_mine, here) = session(&board, 0, nic(&device("layer"), "a"))?;
     here.send(1, |message| message.put(&0u8))?;
-    let (theirs, there) = other.join().map_err(|_| "the other end failed")??;
+    let (_theirs, there) = other.join().map_err(|_| "the other end failed")??;
 
     let mut bytes = [7u8; 64];
     let span = Span::new(bytes.as_mut_ptr(), bytes.len());
@@ -157,9 +147,9 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
         let start = Instant::now();
         for _ in 0..BATCH {
             a.send();
-            while !b.reap() {}
+            b.wait();
             b.send();
-            while !a.reap() {}
+            a.wait();
         }
         let middle = Instant::now();
         for _ in 0..BATCH {
@@ -174,44 +164,6 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     report("64 B", bare, layer);
 
-    if std::env::args().nth(2).is_some() {
-        // For profilers: the rest is left out, and the farewell too, since one thread cannot take leave of itself.
-        std::process::exit(0);
-    }
-    let (to_a, to_b) = (a.memory.remote(0)?, b.memory.remote(0)?);
-    let (mut bare, mut layer) = (Vec::new(), Vec::new());
-    let image = vec![5u8; LONG];
-    let mut back = vec![0u8; LONG];
-    std::thread::scope(|scope| -> std::result::Result<(), Box<dyn std::error::Error>> {
-        scope.spawn(|| {
-            let image = vec![6u8; LONG];
-            let mut room = vec![0u8; LONG];
-            for _ in 0..rounds / 4 {
-                b.wait();
-                b.write(to_a);
-                let place = &mut room[..];
-                let taken = there.receive(0, |message| message.cheaper(place, SendMode::Cheaper));
-                taken
-                    .and_then(|()| there.send(0, |message| message.cheaper(&image, ReceiveMode::Cheaper)))
-                    .expect("it goes");
-            }
-        });
-        for n in 0..rounds / 4 {
-            let start = Instant::now();
-            a.write(to_b);
-            a.wait();
-            let middle = Instant::now();
-            here.send(1, |message| message.cheaper(&image, ReceiveMode::Cheaper))?;
-            let place = &mut back[..];
-            here.receive(1, |message| message.cheaper(place, SendMode::Cheaper))?;
-            if n > 20 {
-                bare.push((middle - start).as_nanos() as f64 / 2.0);
-                layer.push(middle.elapsed().as_nanos() as f64 / 2.0);
-            }
-        }
-        Ok(())
-    })?;
-    report("1 MiB", bare, layer);
-    drop((mine, theirs));
-    Ok(())
+    // Without the farewell: one thread cannot take leave of itself.
+    std::process::exit(0)
 }
