@@ -205,6 +205,7 @@ mod hosts;
 mod memory;
 mod nic;
 mod pio;
+mod posts;
 mod promises;
 mod provider;
 mod registration;

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam::queue::ArrayQueue;
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic as adapter;
 use uvia_driver::pio::AdapterMemory;
@@ -19,6 +18,7 @@ use crate::devices::{self, Registered};
 use crate::ethernet::Ethernet;
 use crate::handle::Handle;
 use crate::hosts::Hosts;
+use crate::posts::Posts;
 use crate::provider::{AnyProvider, Provider};
 use crate::seldom::Seldom;
 use crate::sinks::Sinks;
@@ -159,7 +159,7 @@ pub(crate) struct Shared {
     /// on the data path leaves its work in `posts` and goes on.
     core: Turn<Core>,
     /// Descriptors posted while somebody else held `core`. After a push word is left with `core`, before a drain it is taken; a push that the drain misses leaves it again.
-    posts: ArrayQueue<(ViId, WorkQueue, Box<Descriptor>)>,
+    posts: Arc<Posts>,
     properties: NicProperties,
     id: u32,
     name: String,
@@ -242,9 +242,6 @@ impl Core {
         self.provider.progress(&mut self.sinks)
     }
 }
-
-/// Descriptors that can wait while another thread holds the engine; beyond it a poster waits for its turn.
-const POSTS: usize = 4096;
 
 static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
 
@@ -585,6 +582,7 @@ impl Shared {
         let properties = provider.properties().clone();
         let sinks = Sinks::new();
         let callbacks = sinks.callbacks().clone();
+        let posts = sinks.posts().clone();
         Ok(Handle::first(Self {
             core: Turn::new(Core {
                 tags: Tags::new(id),
@@ -593,7 +591,7 @@ impl Shared {
                 sinks,
                 provider: AnyProvider::Ethernet(Box::new(provider)),
             }),
-            posts: ArrayQueue::new(POSTS),
+            posts,
             properties,
             id,
             name,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::callbacks::Callbacks;
 use crate::cq::Completions;
 use crate::credits::Credits;
+use crate::posts::{self, Posts};
 use crate::provider::Event;
 use crate::ring::Ring;
 use crate::rings::{RingKey, Rings};
@@ -29,6 +30,8 @@ pub(crate) struct Sinks {
     /// Rings that somebody waits for without looking.
     watches: HashMap<RingKey, Watch>,
     callbacks: Arc<Callbacks>,
+    /// What was posted meanwhile, for the engine to ask for when it needs a receive.
+    posts: Arc<Posts>,
     /// The ring that somebody waits at: while it is empty, what would come into it is handed over at once.
     handed_from: RingKey,
     handed: Box<Ring<Completion>>,
@@ -64,6 +67,7 @@ impl Sinks {
             rings: Rings::default(),
             watches: HashMap::new(),
             callbacks: Arc::default(),
+            posts: Arc::new(posts::queue()),
             handed_from: RingKey::NOBODY,
             handed: Box::new(Ring::new(1)),
             names: HashMap::new(),
@@ -84,6 +88,11 @@ impl Sinks {
     /// The calls of handlers that come of what happens here.
     pub(crate) fn callbacks(&self) -> &Arc<Callbacks> {
         &self.callbacks
+    }
+
+    /// What is posted while somebody holds the engine.
+    pub(crate) fn posts(&self) -> &Arc<Posts> {
+        &self.posts
     }
 
     /// Errors of that interface are told to who opened the NIC by that number.

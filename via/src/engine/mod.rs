@@ -318,9 +318,36 @@ impl Engine {
     fn receive_any<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
         let Some(head) = frame.words() else { return };
         match wire::kind(&head) {
-            Some(kind @ (data::DATA | data::ACK)) => self.receive_connected(now, kind, &head, frame, out),
+            Some(kind @ (data::DATA | data::ACK)) => {
+                if kind == data::DATA && self.lacks_receive(&Fixed::read(&head)) {
+                    self.post_meanwhile(now, out);
+                }
+                self.receive_connected(now, kind, &head, frame, out);
+            }
             Some(_) => self.receive_control(now, frame, out),
             None => {}
+        }
+    }
+
+    /// Whether a frame's interface has no receive posted.
+    fn lacks_receive(&self, fixed: &Fixed) -> bool {
+        match self.vis.get(fixed.slot as usize) {
+            Some(Slot { endpoint: Some(endpoint), .. }) => {
+                endpoint.identity == fixed.identity && endpoint.receives.is_empty()
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes what was posted since the engine was taken. A program posts a receive and then lets its peer know; the message
+    /// that comes of it may be in the same burst, and must find the receive.
+    #[cold]
+    fn post_meanwhile<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        while let Some((vi, queue, descriptor)) = out.posted_meanwhile() {
+            match queue {
+                WorkQueue::Send => self.post_send(now, vi, descriptor, out),
+                WorkQueue::Receive => self.post_receive(vi, descriptor, out),
+            }
         }
     }
 

@@ -4,7 +4,8 @@ use uvia_driver::nic::MacAddress;
 
 use crate::wire::Words;
 use crate::{
-    Completion, ConnectionLoss, ErrorCode, MemoryRegion, NetAddress, ReliabilityLevel, Segment, ViId,
+    Completion, ConnectionLoss, Descriptor, ErrorCode, MemoryRegion, NetAddress, ReliabilityLevel, Segment,
+    ViId, WorkQueue,
 };
 
 /// Where the engine puts what it makes. Its methods are called from within the engine's, and do not call back.
@@ -27,6 +28,11 @@ pub trait Output {
 
     /// Something went wrong that no descriptor tells of.
     fn error(&mut self, vi: ViId, code: ErrorCode);
+
+    /// The next descriptor of those that were posted since the engine was taken, where other threads post.
+    fn posted_meanwhile(&mut self) -> Option<(ViId, WorkQueue, Box<Descriptor>)> {
+        None
+    }
 }
 
 /// A frame that is a whole message: the fixed header alone, and one segment.

@@ -18,6 +18,7 @@ use uvia_driver::pio::AdapterMemory;
 
 use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
 use crate::memory::RegionLimits;
+use crate::posts::Post;
 use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire;
@@ -518,6 +519,10 @@ impl engine::Output for Receiving<'_> {
     fn manage(&mut self, frame: &[u8]) -> engine::Sent {
         self.port.due |= Due::ANSWERS;
         self.port.answers.keep(frame)
+    }
+
+    fn posted_meanwhile(&mut self) -> Option<Post> {
+        self.sinks.posts().pop()
     }
 
     #[inline(always)]
