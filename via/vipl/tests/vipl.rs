@@ -215,6 +215,9 @@ fn the_suite_passes_over_loopback() {
 
 #[test]
 fn the_suite_passes_over_models() {
+    if is_quick() {
+        return println!("not done: the run is a quick one");
+    }
     let sockets = tempfile::tempdir().unwrap();
     let models = ServedModels::start(sockets.path(), &[Kind::E1000, Kind::Virtio], Doorbells::Polled);
     let names: Vec<_> = models.names().iter().map(String::as_str).collect();
@@ -224,6 +227,11 @@ fn the_suite_passes_over_models() {
 /// What takes long is done in full where `UVIA_LONG=1`.
 fn is_long() -> bool {
     std::env::var_os("UVIA_LONG").is_some_and(|value| value == "1")
+}
+
+/// What shared memory shows is not shown again over models where `UVIA_QUICK=1`.
+fn is_quick() -> bool {
+    std::env::var_os("UVIA_QUICK").is_some_and(|value| value == "1")
 }
 
 fn has(command: &str) -> bool {
@@ -242,7 +250,7 @@ fn checked(program: &Path) -> Command {
 
 #[test]
 fn the_suite_is_clean_under_valgrind() {
-    if !has("valgrind") || std::env::var_os("UVIA_QUICK").is_some_and(|value| value == "1") {
+    if !has("valgrind") || is_quick() {
         println!("not done: valgrind is not installed, or the run is a quick one");
         return;
     }

@@ -52,8 +52,12 @@ impl Table {
         let mut ended = 0;
         let from = range.start.saturating_sub(self.longest);
         for (_, entry) in self.entries.range((from, 0)..(range.end, 0)) {
-            // Where addresses are followed and no page is kept, what is there now is what counts.
-            if entry.end > range.start && (loss == Loss::Unmapped || entry.keeps_pages) {
+            // Where addresses are followed and no page is kept, what is there now is what counts. One that is gone already
+            // stays in the table until it is let go of, and its place may be somebody else's by then.
+            if entry.end > range.start
+                && (loss == Loss::Unmapped || entry.keeps_pages)
+                && !entry.fate.is_gone()
+            {
                 entry.fate.end();
                 entry.keeper.lost();
                 ended += 1;

@@ -63,12 +63,21 @@ pub fn format(report: &mut Report) {
     component(report, "fmt", "format", FORMAT);
 }
 
+/// Those that take longest, which begin first: none of them is to be waited for when all others have ended.
+const LONGEST: [&str; 6] =
+    ["tests/conformance", "tests/lies", "via/uvia", "vipl/vipl", "tests/defects", "perf/over_models"];
+
 /// All test programs, as many at a time as there are processors, and then the examples in the documentation.
 pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
     report.heading("tests on the host");
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let mut programs: Vec<_> = programs.iter().collect();
+    programs.sort_by_key(|program| {
+        LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len())
+    });
     let mut names: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
-    let mut commands: Vec<_> = programs.iter().map(|program| prepared(alone(program), options)).collect();
+    let mut commands: Vec<_> =
+        programs.into_iter().map(|program| prepared(alone(program), options)).collect();
     // Most of them wait more than they work.
     let at_once = if options.quick { 2 * processors } else { processors };
     tell(report, &names, commands, at_once);
@@ -97,6 +106,8 @@ fn prepared(mut command: Command, options: &Options) -> Command {
     }
     if options.quick {
         command.env("UVIA_QUICK", "1").env("PROPTEST_CASES", QUICK_CASES);
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        command.env("RUST_TEST_THREADS", (2 * processors).to_string());
     }
     command
 }
