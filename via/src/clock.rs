@@ -83,11 +83,12 @@ impl Counter {
             if std::fs::read_to_string(source).ok()?.trim() != "tsc" {
                 return None;
             }
-            let (start, origin) = (Instant::now(), ticks()?);
+            let (start, origin) = both()?;
             while start.elapsed() < CALIBRATION {
                 std::hint::spin_loop();
             }
-            let (time, ticks) = (start.elapsed().as_nanos(), ticks()?.checked_sub(origin)?);
+            let (end, last) = both()?;
+            let (time, ticks) = (end.duration_since(start).as_nanos(), last.checked_sub(origin)?);
             let rate = u64::try_from((time << 32).checked_div(u128::from(ticks))?).ok()?;
             Some(Self { origin, rate })
         })
@@ -98,6 +99,19 @@ impl Counter {
         let ticks = ticks().unwrap_or(self.origin).saturating_sub(self.origin);
         ((u128::from(ticks) * u128::from(self.rate)) >> 32) as u64
     }
+}
+
+/// The system's clock and the counter at one moment: of some looks the one that took least. Were the processor taken away
+/// between the two, the rate would be wrong by as much as that is longer than the calibration, and time-outs with it.
+fn both() -> Option<(Instant, u64)> {
+    const LOOKS: usize = 16;
+    let look = || {
+        let time = Instant::now();
+        let ticks = ticks()?;
+        Some((time.elapsed(), time, ticks))
+    };
+    let looks = std::iter::repeat_with(look).take(LOOKS).collect::<Option<Vec<_>>>()?;
+    looks.into_iter().min_by_key(|(took, ..)| *took).map(|(_, time, ticks)| (time, ticks))
 }
 
 #[cfg(target_arch = "x86_64")]
