@@ -32,6 +32,9 @@ pub fn end(status: i32) -> ! {
 /// # Errors
 /// When there is no forking or waiting.
 pub fn without_system_calls<T>(setup: impl FnOnce() -> T, work: impl FnOnce(&mut T)) -> io::Result<Sealed> {
+    // What a process makes but once is made by now: were another thread making it at the fork, the child would wait for
+    // that thread, which it does not have.
+    let _ = uvia::Clock::default();
     // SAFETY: the child runs on its own copy of this thread; it takes no lock that another thread of the parent
     // may have held at the fork but the allocator's, which glibc makes good after a fork.
     let child = unsafe { libc::fork() };

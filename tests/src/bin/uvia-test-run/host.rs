@@ -106,8 +106,6 @@ fn prepared(mut command: Command, options: &Options) -> Command {
     }
     if options.quick {
         command.env("UVIA_QUICK", "1").env("PROPTEST_CASES", QUICK_CASES);
-        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
-        command.env("RUST_TEST_THREADS", (2 * processors).to_string());
     }
     command
 }
