@@ -26,7 +26,7 @@ use super::event::Event;
 use super::health::Health;
 use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
 use crate::mmio::Registers;
-use crate::pci::{InterruptKind, PciDevice};
+use crate::pci::{InterruptKind, PciDevice, config};
 use crate::{DeviceFault, Result};
 
 /// The ids that this driver is for.
@@ -39,8 +39,10 @@ const ETHERNET_HEADER: usize = 14;
 /// A frame of more segments would mostly be descriptors. Rings of 32 and more take as many.
 const MAX_SEGMENTS: usize = 16;
 
-/// QEMU's receiver takes nothing for 1 s after each write of RCTL, and what comes meanwhile waits.
-const DEAF: Duration = Duration::from_millis(1100);
+/// The vendor of QEMU's subsystems.
+const QEMU: u16 = 0x1af4;
+/// QEMU's receiver takes nothing for 1 s after each write of RCTL, and what comes meanwhile waits. Others hear at once.
+const DEAF_IN_QEMU: Duration = Duration::from_millis(1100);
 
 /// An opened 82540EM.
 struct E1000 {
@@ -56,6 +58,8 @@ struct E1000 {
     /// When the receiver was switched on (RCTL), and whether it has taken a frame since.
     listening: Instant,
     heard: bool,
+    /// How long after that it takes nothing.
+    deaf: Duration,
     /// Frames received and sent when the chip was last looked after.
     seen: u64,
     // Last: the device goes when nothing of it is in use, and its handle closes behind the rings' memory.
@@ -63,7 +67,7 @@ struct E1000 {
 }
 
 /// Brings the chip up.
-pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box<dyn Nic>> {
+pub(super) fn open(device: Arc<dyn PciDevice>, wanted: &NicConfig) -> Result<Box<dyn Nic>> {
     let health = Health::new(device.name());
     let regs = Registers::open(&device, 0)?;
     if regs.len() < regs::LENGTH {
@@ -72,9 +76,13 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
     }
     chip::reset(&regs).map_err(|fault| health.error(fault))?;
     let mac = chip::station_address(&regs).map_err(|fault| health.error(fault))?;
-    let tx = TxRing::new(device.domain(), ring_size(config.tx_ring))?;
-    let rx = RxRing::new(device.domain(), ring_size(config.rx_ring))?;
-    let event = (config.interrupts && device.interrupts().intx > 0).then(Event::new).transpose()?;
+    let deaf = match config::read_u16(&*device, config::SUBSYSTEM_VENDOR_ID)? {
+        QEMU => DEAF_IN_QEMU,
+        _ => Duration::ZERO,
+    };
+    let tx = TxRing::new(device.domain(), ring_size(wanted.tx_ring))?;
+    let rx = RxRing::new(device.domain(), ring_size(wanted.rx_ring))?;
+    let event = (wanted.interrupts && device.interrupts().intx > 0).then(Event::new).transpose()?;
     let properties = NicProperties {
         device: device.name().to_owned(),
         driver: "e1000",
@@ -97,6 +105,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
         event,
         listening: Instant::now(),
         heard: false,
+        deaf,
         seen: 0,
         device,
     };
@@ -158,7 +167,7 @@ impl Nic for E1000 {
     }
 
     fn ready(&mut self) -> Result<bool> {
-        Ok(self.link()?.up && (self.heard || self.listening.elapsed() >= DEAF))
+        Ok(self.link()?.up && (self.heard || self.listening.elapsed() >= self.deaf))
     }
 
     #[inline]

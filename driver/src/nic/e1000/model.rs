@@ -21,6 +21,8 @@ pub struct Chip {
     /// Reads answer all-ones.
     pub gone: bool,
     pub eeprom: [u16; 3],
+    /// Subsystem vendor and subsystem, as they lie in configuration space.
+    pub subsystem: [u8; 4],
     /// Descriptors fetched, and reports written, by the transmitter.
     pub fetched: usize,
     pub reports: usize,
@@ -39,6 +41,8 @@ impl Chip {
             stalled: false,
             gone: false,
             eeprom: [0x5452, 0x1200, 0x5634],
+            // QEMU's.
+            subsystem: [0xf4, 0x1a, 0x00, 0x11],
             fetched: 0,
             reports: 0,
             resets: 0,
@@ -146,6 +150,7 @@ impl Model for Chip {
     fn config(&self) -> Vec<u8> {
         let mut config = vec![0; 256];
         config[..4].copy_from_slice(&[0x86, 0x80, 0x0e, 0x10]);
+        config[0x2c..0x30].copy_from_slice(&self.subsystem);
         config
     }
 
