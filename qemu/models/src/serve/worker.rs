@@ -2,10 +2,12 @@
 //!
 //! With doorbells that are *polled*, clients ring by a store into memory that both have mapped: no system call on
 //! their side, and none on ours while there is work. The price is a thread that looks: all the time for a while
-//! after the last activity, and then between naps, so that the first frame after a pause may wait for a nap's end.
+//! after the last activity, and then between naps, so that the first frame after a pause may wait for a nap's end:
+//! the longer the pause was, the longer, up to half a millisecond.
 //! With doorbells that are *trapped*, clients ring by a message: a system call each, and a thread that wakes up;
 //! nothing runs while nothing happens.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{JoinHandle, Thread};
@@ -24,8 +26,10 @@ pub enum Doorbells {
 
 /// How long the worker looks without a nap after it last found something.
 const BUSY: Duration = Duration::from_micros(200);
-/// Its naps with polled doorbells.
-const NAP: Duration = Duration::from_micros(100);
+/// Its naps with polled doorbells: one part in [`REST`] of the time since it last found something, within these.
+const NAPS: RangeInclusive<Duration> = Duration::from_micros(50)..=Duration::from_micros(500);
+/// See [`NAPS`].
+const REST: u32 = 64;
 /// And its sleep while there is nothing to look at: a signal ends it.
 const SLEEP: Duration = Duration::from_secs(1);
 /// Rounds that a thread of a socket does by itself before it leaves the rest to the worker.
@@ -96,14 +100,18 @@ impl Drop for Worker {
 impl Handle {
     /// There may be work.
     pub(super) fn work(&self, machine: &Machine) {
-        // Doorbells that were trapped are done with here and now: waking the worker would cost another switch.
-        if self.doorbells == Doorbells::Trapped {
-            let work = machine.run(ROUNDS);
-            if work.done == 0 && work.deadline.is_none() {
-                return;
+        match self.doorbells {
+            // Doorbells that were trapped are done with here and now: waking the worker would cost another switch.
+            Doorbells::Trapped => {
+                let work = machine.run(ROUNDS);
+                if work.done > 0 || work.deadline.is_some() {
+                    self.thread.unpark();
+                }
             }
+            // It naps at most, and looks after that: a driver that sets an adapter up by hundreds of messages would
+            // interrupt as many naps, for nothing.
+            Doorbells::Polled => (),
         }
-        self.thread.unpark();
     }
 
     /// A client is there.
@@ -132,8 +140,13 @@ fn run(machine: &Machine, doorbells: Doorbells, shared: &Shared) {
             std::thread::yield_now();
             continue;
         }
-        let longest = if polling { NAP } else { SLEEP };
+        let longest = if polling { nap(active.elapsed()) } else { SLEEP };
         let until_due = work.deadline.map_or(longest, |due| due.saturating_sub(machine.now()));
         std::thread::park_timeout(longest.min(until_due));
     }
+}
+
+/// How long to nap when there was nothing for so long.
+fn nap(idle: Duration) -> Duration {
+    (idle / REST).clamp(*NAPS.start(), *NAPS.end())
 }
