@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod conformance;
 mod crowd;
+mod idle;
 pub mod lies;
 mod memory_nic;
 mod pages;
@@ -13,6 +14,7 @@ mod served_models;
 mod vi_pair;
 
 pub use crowd::Crowd;
+pub use idle::Idle;
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
 pub use pages::Pages;
 pub use pinned::PinnedDomain;

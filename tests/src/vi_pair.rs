@@ -9,7 +9,7 @@ use uvia::{
 };
 use uvia_driver::dma::DmaDomain;
 
-use crate::MemoryNic;
+use crate::{Idle, MemoryNic};
 
 /// How long set-up steps may take; far beyond what they need, also under emulation.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -75,8 +75,9 @@ impl ViPair {
     /// # Errors
     /// What keeps them from being connected.
     pub fn connect(a: Nic, b: Nic, change: impl Fn(&mut ViAttributes)) -> uvia::Result<Self> {
-        let start = Instant::now();
+        let (start, mut idle) = (Instant::now(), Idle::default());
         while !(a.ready()? && b.ready()?) {
+            idle.pause();
             if start.elapsed() > PATIENCE {
                 return Err(uvia::Error::Timeout { what: "the links".to_owned(), millis: 30_000 });
             }
@@ -88,13 +89,17 @@ impl ViPair {
 
     /// Drives both until `ready` answers.
     pub fn drive<T>(&self, mut ready: impl FnMut(&Self) -> Option<T>) -> T {
-        let start = Instant::now();
+        let (start, mut idle) = (Instant::now(), Idle::default());
         loop {
             if let Some(answer) = ready(self) {
                 return answer;
             }
-            self.a.nic.poll().expect("adapter a works");
-            self.b.nic.poll().expect("adapter b works");
+            let done = [&self.a, &self.b].map(|end| end.nic.poll().expect("its adapter works"));
+            if done == [0; 2] {
+                idle.pause();
+            } else {
+                idle = Idle::default();
+            }
             assert!(start.elapsed() < PATIENCE, "nothing happened for {PATIENCE:?}");
         }
     }
@@ -107,6 +112,7 @@ impl ViPair {
 pub fn join(a: &End, b: &End, discriminator: &[u8]) -> uvia::Result<()> {
     let listener = b.nic.listen(discriminator, 4)?;
     a.vi.connect_start(&NetAddress::new(b.nic.properties().mac, discriminator)?, PATIENCE, &[])?;
+    let mut idle = Idle::default();
     loop {
         if let Some(request) = listener.poll()? {
             request.accept(&b.vi, &[]).map_err(|(_, e)| e)?;
@@ -114,6 +120,7 @@ pub fn join(a: &End, b: &End, discriminator: &[u8]) -> uvia::Result<()> {
         if a.vi.connect_done()?.is_some() {
             return Ok(());
         }
+        idle.pause();
     }
 }
 

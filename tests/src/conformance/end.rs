@@ -11,6 +11,7 @@ use uvia_driver::nic::{MacAddress, Nic, TxFrame};
 
 use super::frame::{self, PROBE, content};
 use super::{Opened, PATIENCE};
+use crate::Idle;
 
 /// Slots beyond what the ring holds, so that a driver that takes too many is found out and not kept from it.
 const SPARE: usize = 8;
@@ -117,13 +118,15 @@ impl End {
 
     /// Puts a frame and tells the device; waits for room where there is none.
     pub fn send_one(&mut self, len: usize, parts: usize) -> Vec<u8> {
-        let start = Instant::now();
+        let (start, mut idle) = (Instant::now(), Idle::default());
         loop {
             if let Some(bytes) = self.put(len, parts) {
                 self.nic.flush().expect("a NIC that works can be told of frames");
                 return bytes;
             }
-            self.reclaim();
+            if self.reclaim() == 0 {
+                idle.pause();
+            }
             assert!(start.elapsed() < PATIENCE, "there is no room in the ring, and there will be none");
         }
     }
@@ -160,9 +163,11 @@ impl End {
 
     /// Takes back all tokens that are out, and sees that no more come.
     pub fn settle(&mut self) {
-        let start = Instant::now();
+        let (start, mut idle) = (Instant::now(), Idle::default());
         while !self.out.is_empty() {
-            self.reclaim();
+            if self.reclaim() == 0 {
+                idle.pause();
+            }
             assert!(start.elapsed() < PATIENCE, "{} tokens did not come back", self.out.len());
         }
         assert_eq!(self.reclaim(), 0, "tokens of nothing");
@@ -200,10 +205,14 @@ impl End {
 
     /// The next frames, which must be exactly these.
     pub fn expect(&mut self, expected: &[Vec<u8>]) {
-        let start = Instant::now();
+        let (start, mut idle) = (Instant::now(), Idle::default());
         let mut got = 0;
         while got < expected.len() {
-            for frame in self.take(64) {
+            let frames = self.take(64);
+            if frames.is_empty() {
+                idle.pause();
+            }
+            for frame in frames {
                 let wanted = expected.get(got).expect("no more frames than were sent");
                 assert!(
                     frame == *wanted,

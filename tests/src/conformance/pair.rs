@@ -6,6 +6,7 @@ use uvia_driver::Result;
 use uvia_driver::nic::NicConfig;
 
 use super::{Bench, End};
+use crate::Idle;
 
 /// How long anything may take; far beyond what it needs, also under emulation.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -55,7 +56,7 @@ impl Pair {
             let number = &mut self.probes;
             let (from, to) = if backwards { (&mut self.b, &mut self.a) } else { (&mut self.a, &mut self.b) };
             let start = Instant::now();
-            let (mut probe, mut sent) = (None, start);
+            let (mut probe, mut sent, mut idle) = (None, start, Idle::default());
             // The last one that was sent: then there is none behind it.
             while probe.is_none() || to.probed != probe {
                 if probe.is_none() || sent.elapsed() > PROBE_AGAIN {
@@ -63,8 +64,9 @@ impl Pair {
                     probe = from.probe(*number).expect("a NIC that works takes frames").or(probe);
                     sent = Instant::now();
                 }
-                to.take(64);
-                from.reclaim();
+                if to.take(64).is_empty() && from.reclaim() == 0 && to.probed != probe {
+                    idle.pause();
+                }
                 assert!(start.elapsed() < PATIENCE, "frames do not get through");
             }
             from.settle();

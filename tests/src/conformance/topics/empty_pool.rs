@@ -7,6 +7,7 @@ use uvia_driver::nic::NicConfig;
 
 use super::super::frame::{SHORTEST, token};
 use super::super::{Bench, End, Pair};
+use crate::Idle;
 
 /// When nothing came for so long, nothing is under way.
 const WHILE: Duration = Duration::from_millis(100);
@@ -18,11 +19,12 @@ const HELD_UP: Duration = Duration::from_secs(1);
 pub fn what_there_are_buffers_for_waits(bench: &dyn Bench) {
     Pair::usual(bench).both_ways(|from, to| {
         let count = to.nic.properties().rx_slots.min(200);
-        let mut sent = Vec::new();
+        let (mut sent, mut idle) = (Vec::new(), Idle::default());
         while sent.len() < count {
             match from.put(SHORTEST + sent.len(), 1) {
                 Some(bytes) => sent.push(bytes),
-                None => drop(from.reclaim()),
+                None if from.reclaim() == 0 => idle.pause(),
+                None => idle = Idle::default(),
             }
         }
         from.nic.flush().unwrap();
@@ -44,10 +46,14 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
         let mut sent = pour(from, flood);
         // What there is arrives within a while; when nothing came for some time, there is no more.
         let flood = sent.len();
-        let (mut arrived, mut last) = (0, Instant::now());
+        let (mut arrived, mut last, mut idle) = (0, Instant::now(), Idle::default());
         while last.elapsed() < WHILE {
             from.reclaim();
-            for frame in to.take(10) {
+            let frames = to.take(10);
+            if frames.is_empty() {
+                idle.pause();
+            }
+            for frame in frames {
                 // A queue on the way that overflowed may let a later one pass.
                 let bytes = token(&frame).and_then(|token| sent.remove(&token));
                 assert!(
@@ -55,7 +61,7 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
                     "a frame differs"
                 );
                 arrived += 1;
-                last = Instant::now();
+                (last, idle) = (Instant::now(), Idle::default());
             }
         }
         from.settle();
@@ -77,14 +83,17 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
 
 /// Sends so many frames, or as many as go out while nobody receives: by their tokens.
 fn pour(from: &mut End, flood: usize) -> HashMap<u64, Vec<u8>> {
-    let (mut sent, mut progress) = (HashMap::new(), Instant::now());
+    let (mut sent, mut progress, mut idle) = (HashMap::new(), Instant::now(), Idle::default());
     while sent.len() < flood {
         if let Some(bytes) = from.put(SHORTEST + sent.len() % 40, 1) {
             sent.insert(token(&bytes).expect("it is one of ours"), bytes);
-            progress = Instant::now();
-        } else if from.reclaim() == 0 && progress.elapsed() > HELD_UP {
-            println!("the wire holds the sender up after {} frames", sent.len());
-            break;
+            (progress, idle) = (Instant::now(), Idle::default());
+        } else if from.reclaim() == 0 {
+            if progress.elapsed() > HELD_UP {
+                println!("the wire holds the sender up after {} frames", sent.len());
+                break;
+            }
+            idle.pause();
         }
     }
     from.nic.flush().unwrap();

@@ -6,6 +6,7 @@ use uvia_driver::nic::NicConfig;
 
 use super::super::frame::SHORTEST;
 use super::super::{Bench, PATIENCE, Pair};
+use crate::Idle;
 
 /// A sender that is faster than its small ring: it is told so, and nothing is lost or overtakes.
 pub fn says_so_and_loses_nothing(bench: &dyn Bench) {
@@ -14,14 +15,18 @@ pub fn says_so_and_loses_nothing(bench: &dyn Bench) {
     Pair::ready(bench, &config).both_ways(|from, to| {
         let slots = from.nic.properties().tx_slots;
         let (mut sent, mut full) = (Vec::new(), 0);
-        let start = Instant::now();
+        let (start, mut idle) = (Instant::now(), Idle::default());
         while sent.len() < wanted {
             match from.put(SHORTEST + sent.len() % 900, 1 + sent.len() % 2) {
                 Some(bytes) => sent.push(bytes),
                 None => {
                     full += 1;
                     assert!(from.outstanding() > 0, "an empty ring is full");
-                    from.reclaim();
+                    if from.reclaim() == 0 {
+                        idle.pause();
+                    } else {
+                        idle = Idle::default();
+                    }
                     assert!(start.elapsed() < PATIENCE * 6, "no progress");
                     continue;
                 }
@@ -47,7 +52,7 @@ pub fn every_token_comes_back_once(bench: &dyn Bench) {
     Pair::ready(bench, &config).both_ways(|from, to| {
         let slots = from.nic.properties().tx_slots;
         for round in 0..rounds {
-            let start = Instant::now();
+            let (start, mut idle) = (Instant::now(), Idle::default());
             let mut sent = Vec::new();
             // Frames of one part fill it exactly; those of more leave a rest.
             let parts = 1 + round % from.nic.properties().max_segments.min(3);
@@ -59,7 +64,9 @@ pub fn every_token_comes_back_once(bench: &dyn Bench) {
                 assert_eq!(sent.len(), slots, "as many as it said");
             }
             while from.outstanding() > 0 {
-                from.reclaim();
+                if from.reclaim() == 0 {
+                    idle.pause();
+                }
                 assert!(start.elapsed() < PATIENCE, "the device was not told of a full ring");
             }
             from.settle();
