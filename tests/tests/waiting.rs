@@ -198,8 +198,15 @@ fn a_watched_queue_gives_all_it_has_in_order_to_whoever_polls() {
     (0..b.vi.attributes().receive_depth).for_each(|_| post_receive(&b));
     let event = b.cq.event().unwrap();
     thread::scope(|scope| {
+        // A message for each receive that is posted: one that finds none would break the connection, and on a busy
+        // machine the sender may run far ahead.
+        let (posted, room) = channel();
+        (0..b.vi.attributes().receive_depth).for_each(|_| posted.send(()).unwrap());
         let sender = scope.spawn(move || {
-            (0..MESSAGES).for_each(|mark| send(&a, mark));
+            for mark in 0..MESSAGES {
+                room.recv().unwrap();
+                send(&a, mark);
+            }
             a
         });
         let mut batch = Completions::with_capacity(3);
@@ -208,6 +215,8 @@ fn a_watched_queue_gives_all_it_has_in_order_to_whoever_polls() {
             assert_eq!(completion.descriptor.immediate, Some(next));
             next += 1;
             b.vi.post_receive(completion.descriptor).unwrap();
+            // The last ones are nobody's.
+            let _ = posted.send(());
             next
         };
         let mut done = 0;
