@@ -95,14 +95,19 @@ fn finish(mut child: Child) -> String {
     text
 }
 
+/// The suite, built once.
+fn suite() -> &'static Path {
+    static SUITE: OnceLock<PathBuf> = OnceLock::new();
+    SUITE.get_or_init(|| program("suite", &sources("tests/c")))
+}
+
 /// Runs the suite over these devices.
-fn suite(name: &str, devices: &[&str]) {
-    let program = program(name, &sources("tests/c"));
+fn passes_over(devices: &[&str]) {
     let mut words = vec!["--a", devices[0]];
     if let Some(b) = devices.get(1) {
         words.extend(["--b", b]);
     }
-    let text = finish(start(&program, &words, &[]));
+    let text = finish(start(suite(), &words, &[]));
     let passed = text.lines().filter(|line| line.starts_with("test ") && line.ends_with(" ... ok")).count();
     assert!(passed >= 156, "{passed} cases\n{text}");
 }
@@ -210,7 +215,7 @@ fn a_program_is_built_against_the_debian_package() {
 
 #[test]
 fn the_suite_passes_over_loopback() {
-    suite("suite-lo", &[&format!("shm:vipl-suite-{}", std::process::id())]);
+    passes_over(&[&format!("shm:vipl-suite-{}", std::process::id())]);
 }
 
 #[test]
@@ -221,7 +226,7 @@ fn the_suite_passes_over_models() {
     let sockets = tempfile::tempdir().unwrap();
     let models = ServedModels::start(sockets.path(), &[Kind::E1000, Kind::Virtio], Doorbells::Polled);
     let names: Vec<_> = models.names().iter().map(String::as_str).collect();
-    suite("suite-models", &names);
+    passes_over(&names);
 }
 
 /// What takes long is done in full where `UVIA_LONG=1`.
@@ -255,9 +260,8 @@ fn the_suite_is_clean_under_valgrind() {
         return;
     }
     let device = format!("shm:vipl-valgrind-{}", std::process::id());
-    let suite = program("suite-valgrind", &sources("tests/c"));
     let level = if is_long() { "full" } else { "early" };
-    let mut command = checked(&suite);
+    let mut command = checked(suite());
     let text = run(command.args(["--a", &device, "--level", level]));
     assert!(text.ends_with(" 0 failed\n"), "{text}");
 }
