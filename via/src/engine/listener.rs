@@ -324,15 +324,16 @@ mod tests {
         let mut listeners = Listeners::default();
         let places: Vec<[u8; 2]> = (0..100u16).map(u16::to_le_bytes).collect();
         let ids: Vec<_> = places.iter().map(|place| listeners.listen(place, MAX_BACKLOG).unwrap()).collect();
-        // From as many hosts as there are requests.
-        for n in 0..100_000u32 {
+        // From as many hosts as there are requests, several times as many as there is room for.
+        const FLOOD: u32 = 5 * MAX_REQUESTS as u32;
+        for n in 0..FLOOD {
             arrive(&mut listeners, n, n.into(), &places[n as usize % 40]);
         }
         assert_eq!(listeners.requests.len(), MAX_REQUESTS);
         for (n, place) in places.iter().enumerate().skip(40) {
             assert!(arrive(&mut listeners, 1, 1 << 32 | n as u64, place), "place {n} is kept from its first");
         }
-        for n in 0..100_000u32 {
+        for n in 0..FLOOD {
             arrive(&mut listeners, n, 1 << 40 | u64::from(n), &places[n as usize % 100]);
             // And who takes them without deciding does not get more for ever.
             if let Some(request) = listeners.next(ids[n as usize % 100]) {
