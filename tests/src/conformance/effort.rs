@@ -5,6 +5,8 @@
 pub enum Effort {
     /// All that is worth while where nothing is emulated.
     Full,
+    /// A part of that.
+    Sampled,
     /// A sample, for whoever waits for it.
     Quick,
     /// Under emulation.
@@ -14,24 +16,30 @@ pub enum Effort {
 impl Effort {
     /// Full, or quick where `UVIA_QUICK=1`.
     pub fn native() -> Self {
-        if std::env::var_os("UVIA_QUICK").is_some_and(|value| value == "1") {
-            Self::Quick
-        } else {
-            Self::Full
+        if is_set("UVIA_QUICK") { Self::Quick } else { Self::Full }
+    }
+
+    /// A part, full where `UVIA_LONG=1`, or quick where `UVIA_QUICK=1`: for a bench that differs from another one in
+    /// little.
+    pub fn sample() -> Self {
+        match (is_set("UVIA_LONG"), is_set("UVIA_QUICK")) {
+            (true, _) => Self::Full,
+            (_, true) => Self::Quick,
+            _ => Self::Sampled,
         }
     }
 
-    /// Quick, or full where `UVIA_LONG=1`: for a bench that differs from another one in little.
-    pub fn sample() -> Self {
-        if std::env::var_os("UVIA_LONG").is_some_and(|value| value == "1") { Self::Full } else { Self::Quick }
-    }
-
-    /// The count for each.
+    /// The count for each; a part is twice what is quick.
     pub fn of(self, full: usize, quick: usize, guest: usize) -> usize {
         match self {
             Self::Full => full,
+            Self::Sampled => full.min(2 * quick),
             Self::Quick => quick,
             Self::Guest => guest,
         }
     }
+}
+
+fn is_set(variable: &str) -> bool {
+    std::env::var_os(variable).is_some_and(|value| value == "1")
 }

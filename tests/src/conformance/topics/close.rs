@@ -33,7 +33,7 @@ pub fn with_frames_in_flight(bench: &dyn Bench) {
 
 /// Again and again, without waiting for the link.
 pub fn opens_and_closes_again_and_again(bench: &dyn Bench) {
-    let (start, rounds) = (Instant::now(), bench.effort().of(1000, 100, 20));
+    let (start, rounds) = (Instant::now(), bench.effort().of(1000, 50, 20));
     for round in 0..rounds {
         let config = NicConfig { interrupts: round % 2 == 0, ..NicConfig::default() };
         let pair = Pair::try_open(bench, &config).unwrap_or_else(|e| panic!("round {round}: {e}"));

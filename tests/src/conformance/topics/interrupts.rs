@@ -78,7 +78,7 @@ pub fn nobody_is_woken_who_is_not_armed(bench: &dyn Bench) {
 /// A sender that keeps no pace with the sleeper: whenever a frame comes between arming, the last look and the sleep,
 /// either the look finds it or it wakes.
 pub fn nothing_is_lost_between_arming_and_sleeping(bench: &dyn Bench) {
-    let frames = bench.effort().of(5000, 1000, 300);
+    let frames = bench.effort().of(5000, 500, 300);
     Pair::usual(bench).both_ways(|from, to| {
         let (told, tell) = mpsc::channel::<()>();
         std::thread::scope(|scope| {

@@ -15,7 +15,7 @@ const LOST_STATUS: i32 = 2;
 /// Frames back and forth, in a child that a system call kills. It opens the NICs itself: a child does not get its
 /// parent's DMA memory.
 pub fn makes_no_system_call(bench: &dyn Bench) {
-    let rounds = bench.effort().of(1000, 200, 2000);
+    let rounds = bench.effort().of(1000, 100, 2000);
     let outcome = without_system_calls(
         || {
             let mut pair = Pair::usual(bench);
