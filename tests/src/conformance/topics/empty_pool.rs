@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use uvia_driver::nic::NicConfig;
 
 use super::super::frame::{SHORTEST, token};
-use super::super::{Bench, End, Pair};
+use super::super::{Bench, End, PATIENCE, Pair};
 use crate::Idle;
 
 /// When nothing came for so long, nothing is under way.
@@ -44,10 +44,23 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
         let (from, to) = if backwards { (&mut pair.b, &mut pair.a) } else { (&mut pair.a, &mut pair.b) };
         let (before, lost_before) = (to.nic.statistics(), bench.dropped(usize::from(!backwards)));
         let mut sent = pour(from, flood);
-        // What there is arrives within a while; when nothing came for some time, there is no more.
+        // What there is arrives within a while; when nothing came for some time, there is no more. Where drops are counted,
+        // it is known what is still under way.
         let flood = sent.len();
-        let (mut arrived, mut last, mut idle) = (0, Instant::now(), Idle::default());
-        while last.elapsed() < WHILE {
+        let lost =
+            || bench.dropped(usize::from(!backwards)).zip(lost_before).map(|(now, before)| now - before);
+        let (mut arrived, mut idle) = (0, Idle::default());
+        let (mut known, mut last) = (0, Instant::now());
+        loop {
+            let lost = lost();
+            let now_known = arrived + lost.unwrap_or(0) as usize;
+            if now_known > known {
+                (known, last) = (now_known, Instant::now());
+            }
+            let patience = if lost.is_some() && known < flood { PATIENCE } else { WHILE };
+            if last.elapsed() >= patience {
+                break;
+            }
             from.reclaim();
             let frames = to.take(10);
             if frames.is_empty() {
@@ -61,14 +74,13 @@ pub fn a_flood_is_counted_or_lost_and_gone_afterwards(bench: &dyn Bench) {
                     "a frame differs"
                 );
                 arrived += 1;
-                (last, idle) = (Instant::now(), Idle::default());
+                idle = Idle::default();
             }
         }
         from.settle();
         let after = to.nic.statistics();
         let missed = after.rx_missed - before.rx_missed;
-        if let Some((lost, before)) = bench.dropped(usize::from(!backwards)).zip(lost_before) {
-            let lost = lost - before;
+        if let Some(lost) = lost() {
             assert_eq!(arrived as u64 + lost, flood as u64, "frames that neither arrived nor were dropped");
             assert!(lost > 0 && (missed == 0 || missed == lost), "{missed} of {lost} counted as missed");
         }
