@@ -55,13 +55,13 @@ fn file(name: &str) -> PathBuf {
 }
 
 /// Sees that it is not. A child of another test's may just have been forked: until it runs its program it has all that
-/// we have open, and then whoever closes is not the last.
+/// we have open, and then whoever closes is not the last, nor can it be opened meanwhile.
 fn is_gone(name: &str) {
     let start = Instant::now();
     while file(name).exists() {
         assert!(start.elapsed() < PATIENCE, "the segment's file is left behind");
         std::thread::sleep(Duration::from_millis(1));
-        drop(open(name));
+        drop(super::open(name, &NicConfig::default()));
     }
 }
 
