@@ -64,10 +64,21 @@ pub fn format(report: &mut Report) {
 }
 
 /// Those that take longest, which begin first: none of them is to be waited for when all others have ended.
-const LONGEST: [&str; 6] =
-    ["tests/conformance", "tests/lies", "via/uvia", "vipl/vipl", "tests/defects", "perf/over_models"];
+const LONGEST: [&str; 10] = [
+    "tests/conformance",
+    "via/uvia",
+    "tests/lies",
+    "vipl/vipl",
+    "message/random",
+    "tests/defects",
+    "models/served",
+    "tests/kills",
+    "perf/over_models",
+    "launch/runs",
+];
 
-/// All test programs, as many at a time as there are processors, and then the examples in the documentation.
+/// All test programs, twice as many at a time as there are processors, since most of them wait more than they work, and
+/// then the examples in the documentation.
 pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
     report.heading("tests on the host");
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -78,9 +89,7 @@ pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
     let mut names: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
     let mut commands: Vec<_> =
         programs.into_iter().map(|program| prepared(alone(program), options)).collect();
-    // Most of them wait more than they work.
-    let at_once = if options.quick { 2 * processors } else { processors };
-    tell(report, &names, commands, at_once);
+    tell(report, &names, commands, 2 * processors);
     // Each of these is compiled first, which takes longer than all of a quick run.
     if !options.quick {
         names = vec!["documentation"];

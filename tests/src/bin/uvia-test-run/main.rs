@@ -28,7 +28,7 @@ use report::Report;
 Examples:
   tests/run                     all tests, within 40 minutes on two cores without KVM
   tests/run --native            all that need no guest: neither QEMU nor root
-  tests/run --native --quick    a sample of these, in some two minutes after the build
+  tests/run --native --quick    a sample of these, in less than two minutes after the build
   tests/run --long              all tests, and those that take longer
   tests/run --only guests       those in guests
 Exit status: 0 all passed, 1 some failed, 2 usage.")]
