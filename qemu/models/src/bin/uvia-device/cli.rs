@@ -63,7 +63,7 @@ pub struct Cli {
     pub links: Vec<PathBuf>,
 
     /// Let clients ring by a store into shared memory, which a thread polls: no system calls, some processor time
-    /// (all of one for 200 us after each activity, then naps of 100 us); the default
+    /// (all of one for 200 us after each activity, then naps, of 500 us at most); the default
     #[arg(long, conflicts_with = "trap")]
     pub poll: bool,
 
