@@ -34,6 +34,7 @@ pub(super) fn peer(address: NetAddress, attributes: engine::RemoteAttributes, pr
         address,
         reliability: attributes.reliability,
         max_transfer_size: attributes.max_transfer_size,
+        qos: attributes.qos,
         rdma_write: attributes.rdma_write,
         rdma_read: attributes.rdma_read,
         integrity: attributes.integrity,
@@ -52,6 +53,7 @@ fn failure(reason: engine::ConnectFailure, address: &NetAddress, timeout: Durati
         engine::ConnectFailure::Mismatch { theirs } => crate::Error::Mismatch {
             reliability: theirs.reliability,
             max_transfer_size: theirs.max_transfer_size,
+            qos: theirs.qos,
         },
     }
 }
