@@ -4,6 +4,7 @@ pub mod bench;
 pub mod conformance;
 mod crowd;
 pub mod lies;
+mod long_writes;
 mod memory_nic;
 mod pages;
 mod pinned;
@@ -13,6 +14,7 @@ mod served_models;
 mod vi_pair;
 
 pub use crowd::Crowd;
+pub use long_writes::LongWrites;
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
 pub use pages::Pages;
 pub use pinned::PinnedDomain;
