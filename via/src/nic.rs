@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) standstill: Arc<Standstill>,
     /// Who drives it when the program does not.
     pub(crate) background: Mutex<Option<Background>>,
+    /// Its thread sleeps, until the adapter interrupts and no timer of the engine's in sight. Set under `core`.
+    dozing: AtomicBool,
     callbacks: Arc<Callbacks>,
     /// The adapter has failed, and those who opened the NIC were told.
     failed: AtomicBool,
@@ -289,7 +291,36 @@ impl Handle {
 impl Shared {
     /// The provider, waiting for whoever holds it. Control path only.
     pub(crate) fn core(&self) -> Guard<'_, Core> {
-        self.core.wait()
+        let core = self.core.wait();
+        if self.dozing.load(Ordering::Relaxed) {
+            self.end_doze();
+        }
+        core
+    }
+
+    /// How long the NIC's thread may sleep, with the adapter's interrupt armed. For ever where the engine has no timer:
+    /// then there is no connection, nor one to come, and only the control path can change that, by way of
+    /// [`Shared::core`]. Else no longer than [`sleep::LONGEST`], since the data path sets timers and wakes nobody.
+    pub(crate) fn doze(&self) -> Option<Duration> {
+        let core = self.core();
+        let idle = core.provider.idle_for();
+        // Relaxed: those who look at it have the turn, as this has.
+        self.dozing.store(idle.is_none(), Ordering::Relaxed);
+        idle.map(|time| time.min(sleep::LONGEST))
+    }
+
+    /// The NIC's thread is awake.
+    pub(crate) fn rouse(&self) {
+        // Relaxed: at worst it is woken once more.
+        self.dozing.store(false, Ordering::Relaxed);
+    }
+
+    /// Wakes the NIC's thread if it sleeps without end. By who has the turn: the thread asks for the engine's next timer
+    /// only after that.
+    #[cold]
+    fn end_doze(&self) {
+        self.dozing.store(false, Ordering::Relaxed);
+        self.kick();
     }
 
     /// The provider, if nobody has it or waits for it; with what was posted meanwhile posted.

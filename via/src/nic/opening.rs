@@ -122,6 +122,7 @@ impl Shared {
             sleepers: sleep::Sleepers::default(),
             standstill: Arc::default(),
             background: Mutex::new(None),
+            dozing: AtomicBool::new(false),
             callbacks,
             failed: AtomicBool::new(false),
             faults: Seldom::new(),
