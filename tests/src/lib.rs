@@ -5,6 +5,7 @@ pub mod conformance;
 mod crowd;
 mod idle;
 pub mod lies;
+mod long_writes;
 mod memory_nic;
 mod pages;
 mod pinned;
@@ -15,6 +16,7 @@ mod vi_pair;
 
 pub use crowd::Crowd;
 pub use idle::Idle;
+pub use long_writes::LongWrites;
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
 pub use pages::Pages;
 pub use pinned::PinnedDomain;

@@ -173,6 +173,7 @@ fn a_server_that_does_not_match_changes_its_interface_and_accepts() {
     let a = End::new(a, |attributes| {
         attributes.reliability = ReliabilityLevel::ReliableReception;
         attributes.max_transfer_size = 4096;
+        attributes.qos = 3;
         attributes.rdma_read = true;
     });
     let a = a.unwrap();
@@ -197,8 +198,13 @@ fn a_server_that_does_not_match_changes_its_interface_and_accepts() {
     assert!(a.vi.connect_done().unwrap().is_none());
     attributes.max_transfer_size = asks.peer().max_transfer_size;
     b.vi.set_attributes(&attributes).unwrap();
+    let (asks, e) = asks.accept(&b.vi, &[]).unwrap_err();
+    assert!(matches!(e, Error::QosMismatch { local: 0, remote: 3 }), "{e}");
+    attributes.qos = asks.peer().qos;
+    b.vi.set_attributes(&attributes).unwrap();
     let peer = asks.accept(&b.vi, b"yes").map_err(|(_, e)| e).unwrap();
-    assert_eq!((peer.rdma_write, peer.rdma_read, peer.max_transfer_size), (true, true, 4096));
+    assert_eq!((peer.rdma_write, peer.rdma_read), (true, true));
+    assert_eq!((peer.max_transfer_size, peer.qos), (4096, 3));
     let start = Instant::now();
     let peer = loop {
         if let Some(peer) = a.vi.connect_done().unwrap() {

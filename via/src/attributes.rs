@@ -39,6 +39,10 @@ pub struct ViAttributes {
     pub reliability: ReliabilityLevel,
     /// Longest message or RDMA transfer, bytes. Must be the same at both ends.
     pub max_transfer_size: u32,
+    /// The quality of service: a number for what the programs agree on. Must be the same at both ends. The architecture
+    /// leaves its meaning open; here the ends are held to it, and frames are treated alike. 0 is that of nothing in
+    /// particular.
+    pub qos: u8,
     /// Only memory under this tag is used by the interface.
     pub tag: ProtectionTag,
     /// Whether the peer may write into memory of this tag that allows it too.
@@ -63,6 +67,7 @@ impl ViAttributes {
         Self {
             reliability: ReliabilityLevel::ReliableDelivery,
             max_transfer_size: 16 << 20,
+            qos: 0,
             tag,
             rdma_write: true,
             rdma_read: false,

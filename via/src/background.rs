@@ -18,6 +18,8 @@ use crate::{Error, Result};
 
 /// How long a program may be silent before its NIC is driven for it.
 const PATIENCE: Duration = Duration::from_millis(2);
+/// The sleep of a thread that waits for the adapter alone.
+const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the thread polls after there was something to do, before it sleeps.
 const LINGER: Duration = Duration::from_micros(100);
 
@@ -107,6 +109,7 @@ fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream, ended:
             std::thread::sleep(PATIENCE);
         }
         if armed && let Some(held) = nic.upgrade() {
+            held.rouse();
             Asleep::end(&held, true);
         }
         if !time.is_zero()
@@ -143,7 +146,9 @@ fn drive(nic: &Shared, active: &mut Instant, interrupts: bool) -> Result<(Durati
             return Ok((Duration::ZERO, false));
         }
     }
-    let deadline = nic.core().provider.idle_for().unwrap_or(sleep::LONGEST);
-    let limit = if interrupts { sleep::LONGEST } else { sleep::WITHOUT_INTERRUPT };
-    Ok((deadline.min(limit), interrupts))
+    if interrupts {
+        return Ok((nic.doze().unwrap_or(FOREVER), true));
+    }
+    let deadline = nic.core().provider.idle_for().unwrap_or(sleep::WITHOUT_INTERRUPT);
+    Ok((deadline.min(sleep::WITHOUT_INTERRUPT), false))
 }

@@ -15,6 +15,8 @@ pub struct Peer {
     pub reliability: ReliabilityLevel,
     /// Its maximum transfer size, bytes.
     pub max_transfer_size: u32,
+    /// Its quality of service.
+    pub qos: u8,
     /// Whether it lets us write into its memory.
     pub rdma_write: bool,
     /// Whether it lets us read its memory.

@@ -59,16 +59,18 @@ pub enum Error {
         /// Theirs.
         remote: ReliabilityLevel,
     },
-    /// The peer asked too, but its interface was created with another level or longest transfer
-    /// (VIP_INVALID_RELIABILITY_LEVEL, VIP_INVALID_MTU).
+    /// The peer asked too, but its interface was created with another level, longest transfer or quality of
+    /// service (VIP_INVALID_RELIABILITY_LEVEL, VIP_INVALID_MTU, VIP_INVALID_QOS).
     #[error(
-        "the peer's interface was created with {reliability:?} and transfers of up to {max_transfer_size} bytes"
+        "the peer's interface was created with {reliability:?}, transfers of up to {max_transfer_size} bytes and quality of service {qos}"
     )]
     Mismatch {
         /// Its level.
         reliability: ReliabilityLevel,
         /// Its longest transfer, bytes.
         max_transfer_size: u32,
+        /// Its quality of service.
+        qos: u8,
     },
     /// The endpoint class cannot be given, and there is no silent fallback.
     #[error("endpoint class {class:?} is not available: {why}")]
@@ -128,6 +130,14 @@ pub enum Error {
         local: u32,
         /// Theirs.
         remote: u32,
+    },
+    /// The other end asks for another quality of service (VIP_INVALID_QOS).
+    #[error("the qualities of service differ: {local} here, {remote} there")]
+    QosMismatch {
+        /// Ours.
+        local: u8,
+        /// Theirs.
+        remote: u8,
     },
     /// No host of that name was found (VIP_ERROR_NAMESERVICE).
     #[error("no host named {name:?} answered within {millis} ms, and the hosts file has none")]

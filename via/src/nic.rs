@@ -1,125 +1,33 @@
 //! The NIC object: what programs open, and where the locks are.
 
-use std::path::PathBuf;
+mod hosts;
+mod objects;
+mod opening;
+mod options;
+mod properties;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use uvia_driver::dma::DmaDomain;
-use uvia_driver::nic as adapter;
-use uvia_driver::pio::AdapterMemory;
-
 use crate::background::Background;
 use crate::callbacks::Callbacks;
-use crate::connection::Listener;
-use crate::cq::{CompletionQueue, Completions, Ring};
-use crate::credits::Credits;
-use crate::devices::{self, Registered};
-use crate::ethernet::Ethernet;
+use crate::cq::{Completions, Ring};
+use crate::devices::Registered;
 use crate::handle::Handle;
 use crate::hosts::Hosts;
 use crate::posts::Posts;
-use crate::provider::{AnyProvider, Provider};
+use crate::provider::AnyProvider;
 use crate::seldom::Seldom;
 use crate::sinks::Sinks;
 use crate::sleep;
 use crate::standstill::Standstill;
 use crate::tags::Tags;
 use crate::turn::{Guard, Turn};
-use crate::{
-    AsyncError, Clock, Completion, Descriptor, Encapsulation, EndpointClass, Error, ErrorCode, ErrorResource,
-    MacAddress, MemoryAttributes, MemoryRegion, PioProperties, ProtectionTag, ReliabilityLevel, Result,
-    UdpOptions, Vi, ViAttributes, ViId, WorkQueue,
-};
-
-/// How a NIC is opened.
-#[derive(Debug, Clone, Default)]
-pub struct NicOptions {
-    /// This host's name, by which others find it. Default: the system's host name.
-    pub name: Option<String>,
-    /// A hosts file (lines of `ADDRESS NAME...`, a station's or an IPv4 address; those of the other kind than the
-    /// encapsulation's are passed over). Default: /etc/uvia.hosts, where there is one.
-    pub hosts: Option<PathBuf>,
-    /// How the adapter is set up.
-    pub adapter: adapter::NicConfig,
-    /// Where it has its time from.
-    pub clock: Clock,
-    /// Who drives it.
-    pub progress: Progress,
-    /// End-to-end checksums (CRC32C) on every frame; used when either end asks for them.
-    pub integrity: bool,
-    /// What frames are wrapped in.
-    pub encapsulation: Encapsulation,
-    /// Memory of an adapter, for interfaces of class [`EndpointClass::Pio`]. NICs of a process may share it.
-    pub adapter_memory: Option<Arc<AdapterMemory>>,
-}
-
-/// Who drives a NIC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Progress {
-    /// The program, by its calls.
-    #[default]
-    Caller,
-    /// The program, and a thread of the NIC's whenever it does not.
-    Thread,
-}
-
-/// What a NIC is, and its limits.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NicProperties {
-    /// The device's name.
-    pub device: String,
-    /// The adapter's driver.
-    pub driver: &'static str,
-    /// Its address as a host: the station address, or over UDP what [`UdpOptions::host`] makes of the IPv4 address.
-    pub mac: MacAddress,
-    /// Message bytes in one frame.
-    pub native_mtu: usize,
-    /// What frames are wrapped in.
-    pub encapsulation: Encapsulation,
-    /// Longest message or RDMA transfer, bytes.
-    pub max_transfer_size: u32,
-    /// Most virtual interfaces.
-    pub max_vis: usize,
-    /// Most segments of a descriptor.
-    pub max_segments: usize,
-    /// Most descriptors of a work queue.
-    pub max_depth: usize,
-    /// Most entries of a completion queue.
-    pub max_cq_entries: usize,
-    /// Most completion queues, beside those of work queues that have none of their own.
-    pub max_cqs: usize,
-    /// Most protection tags at a time.
-    pub max_tags: usize,
-    /// Most registered regions.
-    pub max_regions: usize,
-    /// Most registered bytes. What a user may have pinned (`ulimit -l`) can be less, and is told when it is reached.
-    pub max_registered_bytes: u64,
-    /// Most bytes of one region.
-    pub max_region_bytes: u64,
-    /// Most discriminators that are waited at.
-    pub max_listeners: usize,
-    /// Longest discriminator, bytes.
-    pub max_discriminator: usize,
-    /// Longest private data with a connection request or its answer, bytes.
-    pub max_private_data: usize,
-    /// What connections can promise.
-    pub reliability_levels: &'static [ReliabilityLevel],
-    /// How sends can reach the adapter.
-    pub classes: &'static [EndpointClass],
-}
-
-/// What a NIC has counted since it was opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Statistics {
-    /// The adapter's counters. Over UDP, datagrams that were dropped as wrong are among its errors.
-    pub adapter: adapter::NicStatistics,
-    /// Frames that were dropped since their end-to-end check was wrong or missing, on connections that have it.
-    pub damaged: u64,
-    /// Frames that were dropped since they made no sense; those that manage connections and have a wrong check are
-    /// among them.
-    pub unsound: u64,
-}
+use crate::{AsyncError, Completion, Descriptor, Error, ErrorCode, ErrorResource, Result, ViId, WorkQueue};
+use options::Agreed;
+pub use options::{NicOptions, Progress};
+pub use properties::{NicProperties, Statistics};
 
 /// A NIC, opened for virtual interfaces.
 ///
@@ -171,6 +79,8 @@ pub(crate) struct Shared {
     pub(crate) standstill: Arc<Standstill>,
     /// Who drives it when the program does not.
     pub(crate) background: Mutex<Option<Background>>,
+    /// Its thread sleeps, until the adapter interrupts and no timer of the engine's in sight. Set under `core`.
+    dozing: AtomicBool,
     callbacks: Arc<Callbacks>,
     /// The adapter has failed, and those who opened the NIC were told.
     failed: AtomicBool,
@@ -181,14 +91,6 @@ pub(crate) struct Shared {
     openings: AtomicU32,
     /// The last to go: then the device may be opened anew.
     _registered: Option<Registered>,
-}
-
-/// What those who open a NIC together agree on.
-struct Agreed {
-    hosts: Option<PathBuf>,
-    adapter: adapter::NicConfig,
-    integrity: bool,
-    adapter_memory: Option<Arc<AdapterMemory>>,
 }
 
 pub(crate) struct Core {
@@ -243,47 +145,11 @@ impl Core {
     }
 }
 
-static NEXT_NIC: AtomicU32 = AtomicU32::new(1);
-
 impl Nic {
-    /// Opens the device called `device` (a PCI address, `vfio-user:PATH`, or `shm:NAME` for shared memory of this host;
-    /// see [`uvia_driver::nic::check_name`]) in a DMA domain of its own. Where this process has it open, this is one more
-    /// handle to the same NIC.
-    ///
-    /// # Errors
-    /// What keeps the device from being opened, by name and with the way out; [`Error::Parameter`] when it is open with
-    /// other options (a name, a hosts file, an adapter's set-up or a wish for checks that are not the default must be
-    /// those of the first; the clock is the first one's).
-    pub fn open(device: &str, options: NicOptions) -> Result<Self> {
-        let ours = options.clone();
-        let (shared, known) = devices::open(device, |registered| {
-            let (adapter, domain) = adapter::open_named(device, &ours.adapter)?;
-            Shared::open(adapter, domain, ours, Some(registered))
-        })?;
-        if known {
-            shared.agree(&options)?;
-        }
-        if options.progress == Progress::Thread {
-            shared.start_background()?;
-        }
-        Ok(Self::opened(shared))
-    }
-
-    /// One more handle of its own to the same NIC, as by [`Nic::open`].
-    pub fn open_again(&self) -> Self {
-        Self::opened(self.0.shared.clone())
-    }
-
     pub(crate) fn handle(&self) -> &Handle {
         &self.0.shared
     }
 
-    fn opened(shared: Handle) -> Self {
-        let number = shared.openings.fetch_add(1, Ordering::Relaxed) + 1;
-        Self(Arc::new(Opened { shared, number }))
-    }
-
-    /// Calls `handler` with errors that no descriptor can carry: those of the NIC, and those of interfaces that were
     /// created by this handle or a clone of it. It runs on a thread of the NIC's that is for handlers, one call at a time,
     /// and holds no lock: it may call anything, and block. An error that happens again before it was told is told once.
     /// Without a handler errors are logged by `tracing`, at most now and then.
@@ -309,33 +175,9 @@ impl Nic {
     pub fn clear_error_handler(&self) {
         drop(self.0.callbacks.set_error_handler(self.0.number, None));
     }
-
-    /// Makes a NIC of an adapter that is open already; its memory is mapped into `domain`, which must be the
-    /// one that the adapter lives in. Several NICs may share a domain.
-    ///
-    /// # Errors
-    /// No memory for headers, a hosts file that cannot be read, or an IPv4 address that cannot be.
-    pub fn with_adapter(
-        adapter: Box<dyn adapter::Nic>,
-        domain: Arc<dyn DmaDomain>,
-        options: NicOptions,
-    ) -> Result<Self> {
-        let progress = options.progress;
-        let shared = Shared::open(adapter, domain, options, None)?;
-        if progress == Progress::Thread {
-            shared.start_background()?;
-        }
-        Ok(Self::opened(shared))
-    }
-
     /// What it is, and its limits.
     pub fn properties(&self) -> &NicProperties {
         &self.0.properties
-    }
-
-    /// This host's name, by which others find it.
-    pub fn name(&self) -> &str {
-        &self.0.name
     }
 
     /// Drives the NIC for one bounded burst; answers how much there was to do. Polling any queue does it too.
@@ -366,13 +208,6 @@ impl Nic {
         self.0.wait(timeout, ready)
     }
 
-    /// The other stations that are known to be there without being asked: on shared memory, the ports of other processes
-    /// of this host; on a network, none.
-    pub fn neighbours(&self) -> Vec<MacAddress> {
-        self.0.core().provider.neighbours()
-    }
-
-    /// Whether frames can pass: the link is up and the receiver awake.
     ///
     /// # Errors
     /// A fault of the adapter.
@@ -399,254 +234,12 @@ impl Nic {
         Ok(())
     }
 
-    /// A new protection tag.
-    ///
-    /// # Errors
-    /// [`Error::Resource`] when there are as many as there may be.
-    pub fn create_tag(&self) -> Result<ProtectionTag> {
-        self.0.core().tags.create()
-    }
-
-    /// Allocates and registers zeroed memory; at least `len` bytes, whole pages.
-    ///
-    /// # Errors
-    /// No memory, a limit of the DMA domain, or a tag of another NIC.
-    pub fn allocate(&self, len: usize, attributes: MemoryAttributes) -> Result<MemoryRegion> {
-        let mut core = self.0.core();
-        core.tags.check(attributes.tag)?;
-        core.provider.allocate(len, attributes)
-    }
-
-    /// Registers memory of the caller's, at any address.
-    ///
-    /// Should the program unmap it nevertheless, by munmap, mremap or otherwise, this is noticed before that call
-    /// returns, where the system permits ([`MemoryRegion::is_watched`]): the region is then
-    /// [gone](MemoryRegion::is_gone), what uses it fails with a protection error, and whatever is mapped there later
-    /// stays untouched. A forked child's copy is nothing to the NIC.
-    ///
-    /// # Errors
-    /// As [`Nic::allocate`].
-    ///
-    /// # Safety
-    /// Until the last clone of the region and the last descriptor with it are gone, the memory is reached by volatile
-    /// or atomic access only while a descriptor with it is posted or a peer may write it. It stays mapped as long;
-    /// where it is watched, it stays so while a transfer is under way.
-    pub unsafe fn register(
-        &self,
-        address: *mut u8,
-        len: usize,
-        attributes: MemoryAttributes,
-    ) -> Result<MemoryRegion> {
-        let region = {
-            let mut core = self.0.core();
-            core.tags.check(attributes.tag)?;
-            // SAFETY: the caller's promise is the same.
-            unsafe { core.provider.register(address, len, attributes)? }
-        };
-        if let Err(e) = region.watch(self.0.standstill.clone()) {
-            tracing::debug!("{len} bytes at {address:p}: {e}");
-        }
-        Ok(region)
-    }
-
-    /// Creates a completion queue.
-    ///
-    /// # Errors
-    /// [`Error::Resource`] for more entries than the NIC allows, or more queues; [`Error::Parameter`] for no entry.
-    pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue> {
-        self.0.check_entries(entries)?;
-        CompletionQueue::new(&self.0, entries)
-    }
-
-    /// What virtual interfaces of class [`EndpointClass::Pio`] can do here, and how many more of them there can be now.
-    ///
-    /// # Errors
-    /// [`Error::ClassUnavailable`] with the reason.
-    pub fn pio(&self) -> Result<PioProperties> {
-        self.0.core().provider.pio()
-    }
-
-    /// Creates a virtual interface; work queues without a completion queue are reaped by the interface itself.
-    ///
-    /// # Errors
-    /// [`Error::ClassUnavailable`], [`Error::ReliabilityLevel`], [`Error::TooLong`], [`Error::Resource`] when
-    /// a limit or a completion queue's entries do not suffice, [`Error::Parameter`] for a tag or completion
-    /// queue of another NIC. For class Pio also [`Error::BeyondClass`] for more than it has ([`Nic::pio`]), and
-    /// [`uvia_driver::Error::NoWindow`] when all windows of the adapter memory are leased.
-    pub fn create_vi(
-        &self,
-        attributes: &ViAttributes,
-        send: Option<&CompletionQueue>,
-        receive: Option<&CompletionQueue>,
-    ) -> Result<Vi> {
-        if attributes.class == EndpointClass::PioElseDma {
-            let of = |class| ViAttributes { class, ..*attributes };
-            return match self.create_vi(&of(EndpointClass::Pio), send, receive) {
-                Err(e) if e.is_of_class() => self.create_vi(&of(EndpointClass::Dma), send, receive),
-                outcome => outcome,
-            };
-        }
-        attributes.check(&self.0.properties)?;
-        if [send, receive].iter().flatten().any(|cq| !cq.belongs_to(&self.0)) {
-            return Err(Error::Parameter("the completion queue belongs to another NIC".to_owned()));
-        }
-        let send = promised(&self.0, send, attributes.send_depth)?;
-        let receive = promised(&self.0, receive, attributes.receive_depth).inspect_err(|_| send.undo())?;
-        let credits = Arc::new(Credits::default());
-        let id = {
-            let mut core = self.0.core();
-            let created = core.tags.check(attributes.tag).and_then(|()| core.provider.create_vi(attributes));
-            let id = created.inspect_err(|_| {
-                send.undo();
-                receive.undo();
-            })?;
-            core.sinks.open(id, credits.clone(), send.ring.key(), receive.ring.key());
-            core.sinks.set_owner(id, self.0.number);
-            id
-        };
-        Ok(Vi::new(self.0.shared.clone(), id, credits, *attributes, send.into_parts(), receive.into_parts()))
-    }
-
-    /// Waits for connection requests at a discriminator, keeping up to `backlog` unanswered ones.
-    ///
-    /// # Errors
-    /// When somebody on this NIC waits there already, or the discriminator is too long.
-    pub fn listen(&self, discriminator: &[u8], backlog: usize) -> Result<Listener> {
-        let id = self.0.core().provider.listen(discriminator, backlog)?;
-        Ok(Listener::new(self.0.shared.clone(), id))
-    }
-
-    /// Finds a host by its name: in the hosts file, else by asking all of the network for up to `timeout`. Over UDP
-    /// that is all of the subnet, and an IPv4 address is a name too.
-    ///
-    /// # Errors
-    /// [`Error::UnknownHost`].
-    pub fn resolve(&self, name: &str, timeout: Duration) -> Result<MacAddress> {
-        if name == self.0.name {
-            return Ok(self.0.properties.mac);
-        }
-        if let Some(mac) = self.0.hosts.get(name) {
-            return Ok(mac);
-        }
-        if let Encapsulation::Udp(_) = self.0.properties.encapsulation
-            && let Ok(address) = name.parse()
-        {
-            return Ok(UdpOptions::host(address));
-        }
-        {
-            let mut core = self.0.core();
-            let core = &mut *core;
-            core.sinks.forget_name(name);
-            core.provider.resolve(name, timeout, &mut core.sinks)?;
-        }
-        let found = self.0.wait(timeout + Duration::from_secs(1), |_| {
-            self.0.progress()?;
-            Ok(self.0.core().sinks.take_name(name))
-        })?;
-        found
-            .flatten()
-            .ok_or_else(|| Error::UnknownHost { name: name.to_owned(), millis: timeout.as_millis() as u64 })
-    }
-
     pub(crate) fn shared(&self) -> &Handle {
         &self.0
     }
 }
 
 impl Shared {
-    /// A NIC of an adapter, and the first handle to it.
-    fn open(
-        adapter: Box<dyn adapter::Nic>,
-        domain: Arc<dyn DmaDomain>,
-        options: NicOptions,
-        registered: Option<Registered>,
-    ) -> Result<Handle> {
-        let name = match options.name {
-            Some(name) => name,
-            None => system_host_name(),
-        };
-        let hosts = Hosts::load(options.hosts.as_deref(), options.encapsulation)?;
-        let id = NEXT_NIC.fetch_add(1, Ordering::Relaxed);
-        let mut provider = Ethernet::new(
-            adapter,
-            domain,
-            &name,
-            options.clock,
-            options.integrity,
-            options.encapsulation,
-            options.adapter_memory.clone(),
-        )?;
-        for (name, mac) in hosts.iter() {
-            provider.add_host(name, mac)?;
-        }
-        let properties = provider.properties().clone();
-        let sinks = Sinks::new();
-        let callbacks = sinks.callbacks().clone();
-        let posts = sinks.posts().clone();
-        Ok(Handle::first(Self {
-            core: Turn::new(Core {
-                tags: Tags::new(id),
-                cqs: 0,
-                turns: 0,
-                sinks,
-                provider: AnyProvider::Ethernet(Box::new(provider)),
-            }),
-            posts,
-            properties,
-            id,
-            name,
-            hosts,
-            agreed: Agreed {
-                hosts: options.hosts,
-                adapter: options.adapter,
-                integrity: options.integrity,
-                adapter_memory: options.adapter_memory,
-            },
-            sleepers: sleep::Sleepers::default(),
-            standstill: Arc::default(),
-            background: Mutex::new(None),
-            callbacks,
-            failed: AtomicBool::new(false),
-            faults: Seldom::new(),
-            handles: AtomicUsize::new(1),
-            openings: AtomicU32::new(0),
-            _registered: registered,
-        }))
-    }
-
-    /// Refuses options that are not those that the NIC is open with.
-    fn agree(&self, options: &NicOptions) -> Result<()> {
-        let differs = |what: &str| {
-            Err(Error::Parameter(format!(
-                "{} is open in this process with another {what}: leave the option at its default, or close it first",
-                self.properties.device
-            )))
-        };
-        let Agreed { hosts, adapter, integrity, adapter_memory } = &self.agreed;
-        if options.name.as_ref().is_some_and(|name| *name != self.name) {
-            return differs("host name");
-        }
-        if options.hosts.is_some() && options.hosts != *hosts {
-            return differs("hosts file");
-        }
-        if options.adapter != adapter::NicConfig::default() && options.adapter != *adapter {
-            return differs("set-up of the adapter");
-        }
-        if options.integrity && !integrity {
-            return differs("choice of end-to-end checks");
-        }
-        let name =
-            |memory: &Option<Arc<AdapterMemory>>| memory.as_ref().map(|memory| memory.name().to_owned());
-        if options.adapter_memory.is_some() && name(&options.adapter_memory) != name(adapter_memory) {
-            return differs("adapter memory");
-        }
-        let encapsulation = options.encapsulation;
-        if encapsulation != Encapsulation::default() && encapsulation != self.properties.encapsulation {
-            return differs("encapsulation");
-        }
-        Ok(())
-    }
-
     /// Refuses a number of entries that a completion queue cannot have.
     pub(crate) fn check_entries(&self, entries: usize) -> Result<()> {
         let limit = self.properties.max_cq_entries;
@@ -682,18 +275,6 @@ impl Shared {
             self.failed.store(false, Ordering::Relaxed);
         }
     }
-
-    /// The last handle is gone.
-    pub(crate) fn close(&self) {
-        // It holds what this is made of, and drives it: it goes first.
-        let background = self.background.lock().unwrap_or_else(PoisonError::into_inner).take();
-        drop(background);
-        self.standstill.leave();
-        self.callbacks.end();
-        let mut core = self.core();
-        let core = &mut *core;
-        core.provider.close(&mut core.sinks);
-    }
 }
 
 impl Handle {
@@ -707,36 +288,39 @@ impl Handle {
     }
 }
 
-/// Entries of a completion queue, promised to a work queue that is being made.
-struct Promised {
-    ring: Arc<Ring>,
-    shared: bool,
-    depth: usize,
-}
-
-fn promised(nic: &Handle, cq: Option<&CompletionQueue>, depth: usize) -> Result<Promised> {
-    let (ring, shared) = match cq {
-        Some(cq) => (cq.ring().clone(), true),
-        None => (Ring::new(nic, depth), false),
-    };
-    ring.promise(depth)?;
-    Ok(Promised { ring, shared, depth })
-}
-
-impl Promised {
-    fn undo(&self) {
-        self.ring.release(self.depth);
-    }
-
-    fn into_parts(self) -> (Arc<Ring>, bool) {
-        (self.ring, self.shared)
-    }
-}
-
 impl Shared {
     /// The provider, waiting for whoever holds it. Control path only.
     pub(crate) fn core(&self) -> Guard<'_, Core> {
-        self.core.wait()
+        let core = self.core.wait();
+        if self.dozing.load(Ordering::Relaxed) {
+            self.end_doze();
+        }
+        core
+    }
+
+    /// How long the NIC's thread may sleep, with the adapter's interrupt armed. For ever where the engine has no timer:
+    /// then there is no connection, nor one to come, and only the control path can change that, by way of
+    /// [`Shared::core`]. Else no longer than [`sleep::LONGEST`], since the data path sets timers and wakes nobody.
+    pub(crate) fn doze(&self) -> Option<Duration> {
+        let core = self.core();
+        let idle = core.provider.idle_for();
+        // Relaxed: those who look at it have the turn, as this has.
+        self.dozing.store(idle.is_none(), Ordering::Relaxed);
+        idle.map(|time| time.min(sleep::LONGEST))
+    }
+
+    /// The NIC's thread is awake.
+    pub(crate) fn rouse(&self) {
+        // Relaxed: at worst it is woken once more.
+        self.dozing.store(false, Ordering::Relaxed);
+    }
+
+    /// Wakes the NIC's thread if it sleeps without end. By who has the turn: the thread asks for the engine's next timer
+    /// only after that.
+    #[cold]
+    fn end_doze(&self) {
+        self.dozing.store(false, Ordering::Relaxed);
+        self.kick();
     }
 
     /// The provider, if nobody has it or waits for it; with what was posted meanwhile posted.
@@ -958,13 +542,4 @@ impl Shared {
     ) -> Result<Option<T>> {
         sleep::wait(self, timeout, ready)
     }
-}
-
-/// The system's host name, or "localhost" where it has none.
-fn system_host_name() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname")
-        .ok()
-        .map(|name| name.trim().to_owned())
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| "localhost".to_owned())
 }

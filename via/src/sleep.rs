@@ -9,7 +9,7 @@ use crate::nic::Shared;
 use crate::{Error, Result};
 
 /// How long a wait polls before it sleeps: about what a sleep and a wake-up cost.
-pub(crate) const SPIN: Duration = Duration::from_micros(50);
+const SPIN: Duration = Duration::from_micros(50);
 /// The longest sleep; bounds the harm of an interrupt that does not come.
 pub(crate) const LONGEST: Duration = Duration::from_millis(100);
 /// The sleep of an adapter without interrupts.
@@ -24,7 +24,26 @@ pub(crate) struct Sleepers(AtomicUsize);
 pub(crate) fn wait<T>(
     nic: &Shared,
     timeout: Duration,
-    mut ready: impl FnMut(bool) -> Result<Option<T>>,
+    ready: impl FnMut(bool) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    wait_with(timeout, ready, |ready, left| {
+        let asleep = Asleep::new(nic)?;
+        // What came between the last look and the arming is not signalled any more, and what another thread has
+        // taken from the adapter for us never was.
+        let answer = ready(true)?;
+        if answer.is_none() {
+            asleep.sleep(left)?;
+        }
+        Ok(answer)
+    })
+}
+
+/// As [`wait`]: looks for a moment, then again and again by `sleep`, which is given how to look and the time that is
+/// left, and answers with what its last look before sleeping has found.
+pub(crate) fn wait_with<T, R: FnMut(bool) -> Result<Option<T>>>(
+    timeout: Duration,
+    mut ready: R,
+    mut sleep: impl FnMut(&mut R, Duration) -> Result<Option<T>>,
 ) -> Result<Option<T>> {
     let start = Instant::now();
     loop {
@@ -37,15 +56,9 @@ pub(crate) fn wait<T>(
         }
         if waited < SPIN {
             std::hint::spin_loop();
-            continue;
-        }
-        let asleep = Asleep::new(nic)?;
-        // What came between the last look and the arming is not signalled any more, and what another thread has
-        // taken from the adapter for us never was.
-        if let Some(answer) = ready(true)? {
+        } else if let Some(answer) = sleep(&mut ready, timeout - waited)? {
             return Ok(Some(answer));
         }
-        asleep.sleep(timeout - waited)?;
     }
 }
 

@@ -5,11 +5,12 @@
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::cq::Ring;
+use crate::handle::Handle;
 use crate::sinks::signal;
-use crate::sleep::{self, Asleep, SPIN};
+use crate::sleep::{self, Asleep};
 use crate::{CompletionQueue, Error, Nic, Result, Vi, WorkQueue};
 
 /// What a thread sleeps by: made once, used for any number of sleeps, on any NICs. [`Sleeper::wake`] ends a sleep, or the
@@ -34,6 +35,14 @@ impl<'a> Awaited<'a> {
             Self::Completions(cq) => Some(cq.ring()),
             Self::News(_) => None,
         })
+    }
+
+    fn nic(&self) -> &'a Handle {
+        match self {
+            Self::Queue(vi, _) => vi.nic(),
+            Self::Completions(cq) => cq.ring().nic(),
+            Self::News(nic) => nic.handle(),
+        }
     }
 }
 
@@ -73,12 +82,7 @@ impl Sleeper {
     pub fn arm(&self, awaited: Awaited<'_>) -> Result<bool> {
         let armed = self.ask(awaited)?;
         if armed {
-            match awaited {
-                Awaited::News(nic) => nic.handle(),
-                Awaited::Queue(vi, _) => vi.nic(),
-                Awaited::Completions(cq) => cq.ring().nic(),
-            }
-            .kick();
+            awaited.nic().kick();
         }
         Ok(armed)
     }
@@ -129,40 +133,23 @@ impl Sleeper {
         &self,
         awaited: Awaited<'_>,
         timeout: Duration,
-        mut ready: impl FnMut(bool) -> Result<Option<T>>,
+        ready: impl FnMut(bool) -> Result<Option<T>>,
     ) -> Result<Option<T>> {
-        let nic = match awaited {
-            Awaited::News(nic) => nic.handle(),
-            Awaited::Queue(vi, _) => vi.nic(),
-            Awaited::Completions(cq) => cq.ring().nic(),
-        };
-        let start = Instant::now();
-        loop {
-            if let Some(answer) = ready(false)? {
-                return Ok(Some(answer));
-            }
-            let waited = start.elapsed();
-            if waited >= timeout {
+        sleep::wait_with(timeout, ready, |ready, left| {
+            self.hush();
+            let _armed = Armed { sleeper: self, awaited };
+            if !self.ask(awaited)? {
                 return Ok(None);
             }
-            if waited < SPIN {
-                std::hint::spin_loop();
-                continue;
-            }
-            self.hush();
-            let armed = Armed { sleeper: self, awaited };
-            if !self.ask(awaited)? {
-                continue;
-            }
             // The adapter's interrupt wakes this thread too, which is sooner than by way of the NIC's.
-            let asleep = Asleep::new(nic)?;
-            if let Some(answer) = ready(true)? {
-                return Ok(Some(answer));
+            let asleep = Asleep::new(awaited.nic())?;
+            let answer = ready(true)?;
+            if answer.is_none() {
+                // Deadlines and all else that comes by itself is the business of the NIC's thread.
+                asleep.sleep_with(self.0.as_fd(), left)?;
             }
-            // Deadlines and all else that comes by itself is the business of the NIC's thread.
-            asleep.sleep_with(self.0.as_fd(), timeout - waited)?;
-            drop((asleep, armed));
-        }
+            Ok(answer)
+        })
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rounds of 64-byte messages over adapters made of memory, for counting instructions:
 //! `uvia-count raw|vi|pio BURST ROUNDS` (pio: interfaces that send from adapter memory), and with a message each way over one of many connections after the other:
-//! `uvia-count crowd CONNECTIONS ROUNDS`.
+//! `uvia-count crowd CONNECTIONS ROUNDS`. A round of `uvia-count write BYTES ROUNDS` is an RDMA write of so many bytes.
 //!
 //! What two counts with different numbers of rounds differ by, divided, is what a round costs; a round is a burst of
 //! so many messages each way.
@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uvia::{Clock, Nic, NicOptions, ViAttributes};
 use uvia_tests::conformance::Memory;
-use uvia_tests::{Crowd, PingPong, RawPair, ViPair, memory_pair};
+use uvia_tests::{Crowd, LongWrites, PingPong, RawPair, ViPair, memory_pair};
 
 /// Nanoseconds that pass with a round: about what one takes on adapters made of memory.
 const ROUND: u64 = 1000;
@@ -91,8 +91,32 @@ fn main() -> ExitCode {
             // As above.
             std::process::exit(0);
         }
+        (Some("write"), Some((size, rounds))) => {
+            let time = Arc::new(AtomicU64::new(0));
+            let pair = ViPair::over_memory_at(memory_pair(), Clock::manual(time.clone()));
+            let written = LongWrites::new(pair, size).and_then(|mut writes| {
+                for _ in 0..rounds {
+                    writes.round(|| {
+                        time.fetch_add(ROUND, Ordering::Relaxed);
+                    })?;
+                }
+                Ok([&writes.pair().a, &writes.pair().b].map(|end| end.nic.statistics().adapter.tx_frames))
+            });
+            let frames = match written {
+                Ok(frames) => frames,
+                Err(e) => {
+                    eprintln!("writes of {size} bytes: {e}");
+                    return ExitCode::FAILURE;
+                }
+            };
+            println!("{} frames there, {} back", frames[0], frames[1]);
+            // As above.
+            std::process::exit(0);
+        }
         _ => {
-            eprintln!("usage: uvia-count raw|vi|pio BURST ROUNDS, or uvia-count crowd CONNECTIONS ROUNDS");
+            eprintln!(
+                "usage: uvia-count raw|vi|pio BURST ROUNDS, uvia-count crowd CONNECTIONS ROUNDS, or uvia-count write BYTES ROUNDS"
+            );
             return ExitCode::from(2);
         }
     }

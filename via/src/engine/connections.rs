@@ -71,6 +71,9 @@ impl Engine {
                 remote: theirs.max_transfer_size,
             });
         }
+        if theirs.qos != endpoint.attributes.qos {
+            return Err(Error::QosMismatch { local: endpoint.attributes.qos, remote: theirs.qos });
+        }
         endpoint.begin(core);
         let offer = endpoint.offer(core, &[], &[], private_data);
         let envelope = Envelope {

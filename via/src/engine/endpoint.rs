@@ -202,6 +202,7 @@ impl Endpoint {
             rdma_read: self.attributes.rdma_read,
             integrity: core.config.tuning.integrity,
             max_transfer_size: self.attributes.max_transfer_size,
+            qos: self.attributes.qos,
             first_sequence: self.sender.next,
             window: core.share,
             mtu: core.config.mtu as u16,

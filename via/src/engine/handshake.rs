@@ -47,6 +47,7 @@ impl From<&Offer<'_>> for RemoteAttributes {
         Self {
             reliability: offer.level,
             max_transfer_size: offer.max_transfer_size,
+            qos: offer.qos,
             rdma_write: offer.rdma_write,
             rdma_read: offer.rdma_read,
             integrity: offer.integrity,
@@ -210,6 +211,13 @@ impl Endpoint {
         }
     }
 
+    /// Whether what has to be the same at both ends is so.
+    fn fits(&self, offer: &Offer<'_>) -> bool {
+        offer.level == self.attributes.reliability
+            && offer.max_transfer_size == self.attributes.max_transfer_size
+            && offer.qos == self.attributes.qos
+    }
+
     /// The peer asks too: the two are connected.
     pub(super) fn meet<O: Output + ?Sized>(
         &mut self,
@@ -223,9 +231,7 @@ impl Endpoint {
             // It has not heard yet that we have met.
             return self.confirm(core, now, out);
         }
-        let fits = offer.level == self.attributes.reliability
-            && offer.max_transfer_size == self.attributes.max_transfer_size;
-        if !fits {
+        if !self.fits(offer) {
             return self.fail_request(ConnectFailure::Mismatch { theirs: offer.into() }, out);
         }
         let frame = self.peer_frame(core, offer.remote, offer.local, offer.slot, envelope.sender);
@@ -258,9 +264,7 @@ impl Endpoint {
         }
         match self.state {
             ViState::ConnectPending => {
-                let fits = offer.level == self.attributes.reliability
-                    && offer.max_transfer_size == self.attributes.max_transfer_size;
-                if !fits {
+                if !self.fits(offer) {
                     return false;
                 }
                 self.handshake = None;

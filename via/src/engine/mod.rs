@@ -329,8 +329,12 @@ impl Engine {
         }
     }
 
-    /// Whether a frame's interface has no receive posted.
+    /// Whether a frame's interface has no receive posted, and the frame may be for one.
     fn lacks_receive(&self, fixed: &Fixed) -> bool {
+        const OTHERS: u16 = data::WRITE | data::READ | data::ANSWER;
+        if fixed.flags & data::IMMEDIATE == 0 && fixed.flags & OTHERS != 0 {
+            return false;
+        }
         match self.vis.get(fixed.slot as usize) {
             Some(Slot { endpoint: Some(endpoint), .. }) => {
                 endpoint.identity == fixed.identity && endpoint.receives.is_empty()

@@ -114,6 +114,8 @@ pub struct RemoteAttributes {
     pub reliability: ReliabilityLevel,
     /// Its longest transfer, bytes.
     pub max_transfer_size: u32,
+    /// Its quality of service.
+    pub qos: u8,
     /// Whether it lets its peer write.
     pub rdma_write: bool,
     /// Whether it lets its peer read.
@@ -134,7 +136,8 @@ pub enum ConnectFailure {
     },
     /// Nobody waits on that discriminator.
     NoMatch,
-    /// The peer asked too, but its interface was created with another level or longest transfer.
+    /// The peer asked too, but its interface was created with another level, longest transfer or quality of
+    /// service.
     Mismatch {
         /// With these.
         theirs: RemoteAttributes,

@@ -58,3 +58,32 @@ fn owned(fd: RawFd) -> Result<File> {
     // SAFETY: the descriptor was just made, is open, and is nobody else's.
     Ok(unsafe { File::from_raw_fd(fd) })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+    use super::Bell;
+
+    fn is_readable(fd: BorrowedFd<'_>) -> bool {
+        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one descriptor, in a local.
+        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_the_adapter_and_by_the_bell() {
+        let (adapter, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
+        let bell = Bell::new(adapter.as_fd()).unwrap();
+        assert!(!is_readable(bell.as_fd()));
+        bell.ring();
+        bell.ring();
+        assert!(is_readable(bell.as_fd()));
+        bell.hush();
+        assert!(!is_readable(bell.as_fd()));
+        std::io::Write::write_all(&mut other, b"x").unwrap();
+        assert!(is_readable(bell.as_fd()));
+        bell.hush();
+        assert!(is_readable(bell.as_fd()), "what the adapter says is the adapter's to take back");
+    }
+}

@@ -1,8 +1,12 @@
 //! The provider in software: the VI engine on a plain Ethernet adapter.
 
 mod answers;
+mod aside;
 mod bell;
+mod chores;
 mod loopback;
+mod news;
+mod opening;
 mod pio;
 mod transmit;
 mod udp;
@@ -13,13 +17,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia_driver::dma::DmaDomain;
-use uvia_driver::nic::{Nic, RxFrame};
-use uvia_driver::pio::AdapterMemory;
+use uvia_driver::nic::Nic;
 
-use crate::engine::{self, Engine, EngineConfig, Output as _, Time, Tuning};
-use crate::memory::RegionLimits;
+use crate::engine::{self, Engine, Output as _, Time};
 use crate::posts::Post;
-use crate::provider::{Event, ListenerId, Provider, RequestId};
+use crate::provider::{ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::wire;
 use crate::{
@@ -32,18 +34,14 @@ use bell::Bell;
 use loopback::Loopback;
 #[cfg(test)]
 pub(crate) use loopback::ROOM as LOOPED;
+use news::peer;
 use pio::PioPort;
 use transmit::Transmitter;
-use udp::UdpAdapter;
 
 /// Frames taken from the adapter in one burst: bounds how long the engine is held.
 const BURST: usize = 64;
-/// Nanoseconds after which a peer on a lossless wire is asked what has become of a frame.
-const LOSSLESS_TIMEOUT: u64 = 500_000_000;
 /// How long closing waits for peers to have heard of it.
 const FAREWELL: Duration = Duration::from_millis(20);
-/// How often the adapter is looked after; far below the silence after which a peer is taken for dead.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// The engine, the adapter that it speaks through, and the clock.
 pub(crate) struct Ethernet {
@@ -62,85 +60,6 @@ pub(crate) struct Ethernet {
 }
 
 impl Ethernet {
-    pub(crate) fn new(
-        adapter: Box<dyn Nic>,
-        domain: Arc<dyn DmaDomain>,
-        name: &str,
-        clock: Clock,
-        integrity: bool,
-        encapsulation: Encapsulation,
-        adapter_memory: Option<Arc<AdapterMemory>>,
-    ) -> Result<Self> {
-        let (adapter, transmitter) = wrapped(adapter, &domain, encapsulation, &clock)?;
-        let about = adapter.properties().clone();
-        let mut engine = Engine::new(EngineConfig {
-            mac: about.mac,
-            name: name.to_owned(),
-            mtu: about.mtu,
-            rx_slots: about.rx_slots,
-            // One segment of a frame is its header.
-            max_segments: about.max_segments - 1,
-            seed: random_seed()?,
-            lossless: about.lossless,
-            tuning: tuning(about.lossless, integrity),
-        })?;
-        let regions = RegionLimits::of(&*domain);
-        engine.regions().limit(regions);
-        let adapter_memory = match (adapter_memory, encapsulation) {
-            (Some(_), Encapsulation::Udp(_)) => {
-                Err("over UDP, headers are written into memory of the host's")
-            }
-            (Some(memory), Encapsulation::Ethernet) => Ok(memory),
-            (None, _) => Err("the NIC was opened without adapter memory (NicOptions::adapter_memory)"),
-        };
-        let pio = PioPort::new(adapter_memory, engine.native_mtu());
-        let properties = NicProperties {
-            device: about.device,
-            driver: about.driver,
-            mac: about.mac,
-            native_mtu: engine.native_mtu(),
-            max_transfer_size: engine::MAX_TRANSFER,
-            max_vis: engine::MAX_VIS,
-            max_segments: engine::MAX_SEGMENTS,
-            max_depth: engine::MAX_DEPTH,
-            max_cq_entries: 1 << 22,
-            max_cqs: crate::cq::MAX_CQS,
-            max_tags: crate::tags::MAX_TAGS,
-            max_regions: regions.regions,
-            max_registered_bytes: regions.bytes,
-            max_region_bytes: regions.block,
-            max_listeners: engine::MAX_LISTENERS,
-            max_discriminator: NetAddress::MAX_DISCRIMINATOR,
-            max_private_data: engine::MAX_PRIVATE_DATA,
-            encapsulation,
-            reliability_levels: Engine::RELIABILITY_LEVELS,
-            classes: pio.classes(),
-        };
-        let port = Port {
-            transmitter,
-            pio,
-            due: Due::empty(),
-            answers: Answers::default(),
-            asked: HashMap::new(),
-            fault: None,
-            mac: about.mac,
-            loopback: Loopback::default(),
-            bell: adapter.interrupt().map(Bell::new).transpose()?,
-            armed: false,
-        };
-        Ok(Self {
-            engine,
-            adapter,
-            port,
-            domain,
-            properties,
-            clock,
-            doomed: Vec::new(),
-            look_at: Time(0),
-            encapsulation,
-        })
-    }
-
     /// # Errors
     /// [`crate::Error::Parameter`] for a host that there is no way to.
     fn check_way(&self, host: MacAddress) -> Result<()> {
@@ -201,62 +120,6 @@ impl Ethernet {
         Ok(received)
     }
 
-    /// Looks now and then whether the adapter is well: one that is not leaves rings as they are, and who polls would
-    /// wait for the peer's silence. What it says is told by what comes next.
-    #[cold]
-    fn look_after(&mut self, now: Time) {
-        if now < self.look_at {
-            return;
-        }
-        self.look_at = Time(now.0 + nanos(LOOK));
-        let well = self.adapter.look_after().map_err(crate::Error::from);
-        if let Err(e) = well.and_then(|()| self.port.pio.look_after()) {
-            self.port.fails(e);
-        }
-    }
-
-    /// What comes up seldom; answers how many frames were received by it.
-    #[cold]
-    fn do_chores(&mut self, sinks: &mut Sinks) -> Result<usize> {
-        let due = self.port.due;
-        self.port.due = due & !(Due::ANSWERS | Due::BURIALS | Due::LOOPED);
-        let looped = if due.contains(Due::LOOPED) { self.receive_looped(sinks) } else { 0 };
-        if due.contains(Due::ANSWERS) {
-            self.answer(sinks)?;
-        }
-        if due.contains(Due::BURIALS) {
-            self.bury();
-        }
-        Ok(looped)
-    }
-
-    /// Takes what was sent to our own station before; answers how many frames that were. What comes of them has its turn
-    /// the next time.
-    fn receive_looped(&mut self, sinks: &mut Sinks) -> usize {
-        let now = self.now();
-        let count = self.port.loopback.len().min(BURST);
-        for _ in 0..count {
-            let Some(frame) = self.port.loopback.take() else { break };
-            let mut out = Receiving { port: &mut self.port, sinks };
-            self.engine.receive(now, &RxFrame::from_slice(&frame), &mut out);
-            self.port.loopback.give_back(frame);
-        }
-        self.port.due.set(Due::LOOPED, self.port.loopback.len() != 0);
-        count
-    }
-
-    /// Sends the answers that came up while frames were received; what finds no room is asked for again.
-    fn answer(&mut self, sinks: &mut Sinks) -> Result<()> {
-        let answers = std::mem::take(&mut self.port.answers);
-        let outcome = self.with(sinks, |_, _, out| {
-            for frame in answers.frames() {
-                out.manage(frame);
-            }
-        });
-        self.port.answers = answers.emptied();
-        outcome
-    }
-
     /// Takes back the frames that the adapter is done with.
     #[inline(never)]
     fn reclaim(&mut self, sinks: &mut Sinks) -> Result<()> {
@@ -268,20 +131,6 @@ impl Ethernet {
             }
         })?;
         Ok(())
-    }
-
-    /// Destroys what the adapter refers to no more.
-    fn bury(&mut self) {
-        let engine = &mut self.engine;
-        let port = &mut self.port;
-        self.doomed.retain(|vi| {
-            let stays = matches!(engine.destroy_vi(*vi), Err(crate::Error::InUse(_)));
-            if !stays {
-                port.forget(*vi);
-            }
-            stays
-        });
-        self.port.due.set(Due::BURIALS, !self.doomed.is_empty());
     }
 }
 
@@ -414,85 +263,9 @@ impl Port {
         engine::Sent::Full
     }
 
-    /// Whether a frame does not simply go into the adapter's ring, or may not.
-    #[cold]
-    fn takes_aside(&self, token: engine::FrameToken) -> bool {
-        self.due.intersects(Due::FAULT | Due::LOOPS) || self.pio.has(token)
-    }
-
-    /// Takes a frame that does not go by way of the header slots: none goes while an adapter's fault is to be told, those
-    /// to our own station are kept, and those of class Pio lie in adapter memory. None for all others.
-    #[cold]
-    fn aside(
-        &mut self,
-        adapter: &mut dyn Nic,
-        header: &[u8],
-        payload: &[engine::PayloadPart<'_>],
-        token: engine::FrameToken,
-    ) -> Option<engine::Sent> {
-        if self.due.contains(Due::FAULT) {
-            return Some(engine::Sent::Full);
-        }
-        if self.due.contains(Due::LOOPS)
-            && let Some(sent) = self.loops(header, payload)
-        {
-            return Some(sent);
-        }
-        if !self.due.contains(Due::PIO) {
-            return None;
-        }
-        Some(match self.pio.transmit(adapter, &mut self.transmitter, header, payload, token)? {
-            Ok(sent) => {
-                self.due |= Due::FLUSH;
-                sent
-            }
-            Err(e) => self.fails(e),
-        })
-    }
-
-    /// An interface is no more.
-    #[cold]
-    fn forget(&mut self, vi: ViId) {
-        self.pio.release(vi);
-        self.due.set(Due::PIO, self.pio.is_in_use());
-    }
-
-    /// Keeps a frame to our own station; none for frames to others.
-    fn loops(&mut self, header: &[u8], payload: &[engine::PayloadPart<'_>]) -> Option<engine::Sent> {
-        if header.get(..6) != Some(&self.mac.0[..]) {
-            return None;
-        }
-        let sent = self.loopback.keep(header, payload);
-        self.due |= Due::LOOPED;
-        if let Some(bell) = self.bell.as_ref().filter(|_| self.armed) {
-            bell.ring();
-        }
-        Some(sent)
-    }
-
     #[cold]
     fn take_fault(&mut self) -> Result<()> {
         self.fault.take().map_or(Ok(()), Err)
-    }
-
-    /// Passes news on.
-    fn tell(&mut self, event: engine::Event, sinks: &mut Sinks) {
-        let event = match event {
-            // Listeners ask for the next request themselves; who sleeps meanwhile is woken.
-            engine::Event::Request { .. } => return sinks.tell_news(),
-            engine::Event::Connected { vi, attributes, private_data } => {
-                let Some((address, _)) = self.asked.remove(&vi) else { return };
-                Event::Connected(vi, peer(address, attributes, private_data))
-            }
-            engine::Event::ConnectFailed { vi, reason } => {
-                let Some((address, timeout)) = self.asked.remove(&vi) else { return };
-                Event::ConnectFailed(vi, failure(reason, &address, timeout))
-            }
-            engine::Event::Broken { vi, loss } => Event::Broken(vi, loss),
-            engine::Event::Resolved { name, mac } => Event::Resolved(name, mac),
-            engine::Event::Unresolved { name } => Event::Unresolved(name),
-        };
-        sinks.event(event);
     }
 }
 
@@ -582,33 +355,6 @@ fn transmitted(engine: &mut Engine, token: engine::FrameToken, out: &mut Receivi
         out.port.pio.landed(token);
     }
     engine.transmitted(token, out);
-}
-
-fn peer(address: NetAddress, attributes: engine::RemoteAttributes, private_data: Vec<u8>) -> Peer {
-    Peer {
-        address,
-        reliability: attributes.reliability,
-        max_transfer_size: attributes.max_transfer_size,
-        rdma_write: attributes.rdma_write,
-        rdma_read: attributes.rdma_read,
-        integrity: attributes.integrity,
-        private_data,
-    }
-}
-
-fn failure(reason: engine::ConnectFailure, address: &NetAddress, timeout: Duration) -> crate::Error {
-    match reason {
-        engine::ConnectFailure::Timeout => crate::Error::Timeout {
-            what: format!("connecting to {address:?}"),
-            millis: timeout.as_millis() as u64,
-        },
-        engine::ConnectFailure::Rejected { private_data } => crate::Error::Rejected { private_data },
-        engine::ConnectFailure::NoMatch => crate::Error::NoMatch(format!("{address:?}")),
-        engine::ConnectFailure::Mismatch { theirs } => crate::Error::Mismatch {
-            reliability: theirs.reliability,
-            max_transfer_size: theirs.max_transfer_size,
-        },
-    }
 }
 
 impl Provider for Ethernet {
@@ -843,83 +589,7 @@ impl Provider for Ethernet {
     }
 }
 
-/// Where no frame gets lost, one that is not acknowledged is at a peer that does not run: sending it again would only be
-/// more for it to do.
-fn tuning(lossless: bool, integrity: bool) -> Tuning {
-    let tuning = Tuning { integrity, ..Tuning::default() };
-    if !lossless {
-        return tuning;
-    }
-    Tuning {
-        rto_min: LOSSLESS_TIMEOUT,
-        rto_initial: LOSSLESS_TIMEOUT,
-        rto_max: 2 * LOSSLESS_TIMEOUT,
-        ..tuning
-    }
-}
-
-/// The adapter as the engine sees it, and what puts frames into it.
-fn wrapped(
-    adapter: Box<dyn Nic>,
-    domain: &Arc<dyn DmaDomain>,
-    encapsulation: Encapsulation,
-    clock: &Clock,
-) -> Result<(Box<dyn Nic>, Transmitter)> {
-    match encapsulation {
-        Encapsulation::Ethernet => {
-            let transmitter = Transmitter::new(domain, adapter.properties())?;
-            Ok((adapter, transmitter))
-        }
-        Encapsulation::Udp(options) => {
-            let mut adapter = Box::new(UdpAdapter::new(adapter, domain, options, clock.clone())?);
-            let transmitter = Transmitter::new(domain, adapter.properties())?;
-            adapter.share(transmitter.slots());
-            Ok((adapter, transmitter))
-        }
-    }
-}
-
 /// Nanoseconds, far enough from the end of what a `Time` holds.
 fn nanos(time: Duration) -> u64 {
     time.as_nanos().min(u128::from(u64::MAX / 4)) as u64
-}
-
-/// A seed for connection identities that nobody off the path can guess.
-fn random_seed() -> Result<u64> {
-    let mut seed = [0u8; 8];
-    // SAFETY: 8 bytes of ours; the call writes at most as many.
-    let got = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
-    if got != seed.len() as isize {
-        return Err(uvia_driver::Error::last_os("getrandom for connection identities").into());
-    }
-    Ok(u64::from_ne_bytes(seed))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-
-    use super::bell::Bell;
-
-    fn is_readable(fd: BorrowedFd<'_>) -> bool {
-        let mut poll = libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-        // SAFETY: one descriptor, in a local.
-        unsafe { libc::poll(&raw mut poll, 1, 0) == 1 }
-    }
-
-    #[test]
-    fn a_sleeper_is_woken_by_the_adapter_and_by_the_bell() {
-        let (adapter, mut other) = std::os::unix::net::UnixStream::pair().unwrap();
-        let bell = Bell::new(adapter.as_fd()).unwrap();
-        assert!(!is_readable(bell.as_fd()));
-        bell.ring();
-        bell.ring();
-        assert!(is_readable(bell.as_fd()));
-        bell.hush();
-        assert!(!is_readable(bell.as_fd()));
-        std::io::Write::write_all(&mut other, b"x").unwrap();
-        assert!(is_readable(bell.as_fd()));
-        bell.hush();
-        assert!(is_readable(bell.as_fd()), "what the adapter says is the adapter's to take back");
-    }
 }

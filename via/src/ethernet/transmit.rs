@@ -147,6 +147,13 @@ impl Transmitter {
                 return self.unreachable(number);
             }
             adapter.transmit(&TxFrame { segments: &[slot.segment(at)], token: number.into() })
+        } else if let [part] = payload {
+            // The frames of long messages, nearly all: no room for more segments is made.
+            let Some(bytes) = part.region.dma(part.offset..part.offset + part.len) else {
+                return self.unreachable(number);
+            };
+            let token = u64::from(number) | REFERS;
+            adapter.transmit(&TxFrame { segments: &[slot.segment(header.len()), bytes], token })
         } else {
             let mut segments = [DmaSegment::default(); SEGMENTS];
             segments[0] = slot.segment(header.len());

@@ -4,7 +4,8 @@
 //! Request, Accept, Peer
 //!                   48 sender's slot (2)   50 level (1)   51 rights (1): 1 RDMA write, 2 RDMA read, 4 wants the check
 //!                   52 longest transfer (4)   56 first sequence number (4)   60 window (2)   62 MTU (2)
-//!                   64 bytes of local, remote discriminator, private data (1 + 1 + 1)   67 zero (1)   68 these bytes
+//!                   64 bytes of local, remote discriminator, private data (1 + 1 + 1)
+//!                   67 quality of service (1)   68 these bytes
 //! Reject            48 bytes of private data (1), zero (3)   52 these bytes
 //! Close             48 reason (1), zero (3)   52 acknowledgement (4)
 //! Query, Answer     48 bytes of the name (1), zero (3)   52 these bytes; the sender's identity is a nonce that
@@ -64,6 +65,7 @@ pub(crate) struct Offer<'a> {
     pub rdma_read: bool,
     pub integrity: bool,
     pub max_transfer_size: u32,
+    pub qos: u8,
     pub first_sequence: u32,
     pub window: u16,
     pub mtu: u16,
@@ -176,6 +178,7 @@ fn parse_offer(body: &[u8]) -> Option<Offer<'_>> {
         rdma_read: rights & 2 != 0,
         integrity: rights & 4 != 0,
         max_transfer_size: u32_at(fixed, 4),
+        qos: fixed[19],
         first_sequence: u32_at(fixed, 8),
         window: u16_at(fixed, 12),
         mtu: u16_at(fixed, 14),
@@ -184,7 +187,6 @@ fn parse_offer(body: &[u8]) -> Option<Offer<'_>> {
         private_data,
     };
     let sound = rights & !7 == 0
-        && fixed[19] == 0
         && private_data.len() == fixed[18] as usize
         && private_data.len() <= MAX_PRIVATE_DATA
         && local.len() <= NetAddress::MAX_DISCRIMINATOR
@@ -258,8 +260,9 @@ fn put_offer(frame: &mut Vec<u8>, offer: &Offer<'_>) {
     frame.extend_from_slice(&offer.first_sequence.to_le_bytes());
     frame.extend_from_slice(&offer.window.to_le_bytes());
     frame.extend_from_slice(&offer.mtu.to_le_bytes());
-    let counts = [offer.local.len(), offer.remote.len(), offer.private_data.len(), 0];
+    let counts = [offer.local.len(), offer.remote.len(), offer.private_data.len()];
     frame.extend_from_slice(&counts.map(|count| count as u8));
+    frame.push(offer.qos);
     for bytes in [offer.local, offer.remote, offer.private_data] {
         frame.extend_from_slice(bytes);
     }

@@ -91,6 +91,7 @@ const OFFER: Offer<'_> = Offer {
     rdma_read: false,
     integrity: true,
     max_transfer_size: 0x00ab_cdef,
+    qos: 0x77,
     first_sequence: 0x5566_7788,
     window: 0x0123,
     mtu: 0x0456,
@@ -260,7 +261,7 @@ fn offers() {
             ("local count", 4),
             ("remote count", 10),
             ("private count", 1),
-            ("zero", 0),
+            ("quality of service", 0x77),
         ] {
             assert_eq!(value(&frame, &fields, field), expected, "{field}");
         }

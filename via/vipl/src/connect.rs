@@ -60,7 +60,7 @@ pub(crate) fn attributes(peer: &Peer) -> ViAttributes {
     ViAttributes {
         reliability_level: level_bit(peer.reliability),
         max_transfer_size: c_ulong::from(peer.max_transfer_size),
-        qos: std::ptr::null_mut(),
+        qos: std::ptr::without_provenance_mut(peer.qos.into()),
         ptag: std::ptr::null_mut(),
         enable_rdma_write: peer.rdma_write.into(),
         enable_rdma_read: peer.rdma_read.into(),
@@ -108,6 +108,8 @@ pub(crate) fn accept(handle: Handle, vi: &Arc<Vi>) -> Result<(), Return> {
         Some(Return::InvalidReliabilityLevel)
     } else if c_ulong::from(request.peer().max_transfer_size) != vi.max_transfer_size() {
         Some(Return::InvalidMtu)
+    } else if request.peer().qos != vi.qos() {
+        Some(Return::InvalidQos)
     } else {
         None
     };
@@ -127,6 +129,7 @@ pub(crate) fn accept(handle: Handle, vi: &Arc<Vi>) -> Result<(), Return> {
                 uvia::Error::State(_) => Return::InvalidState,
                 uvia::Error::ReliabilityMismatch { .. } => Return::InvalidReliabilityLevel,
                 uvia::Error::TransferSizeMismatch { .. } => Return::InvalidMtu,
+                uvia::Error::QosMismatch { .. } => Return::InvalidQos,
                 // Who asked has given up meanwhile.
                 _ => Return::ErrorResource,
             })
@@ -153,6 +156,7 @@ fn outcome(e: &uvia::Error) -> Return {
         uvia::Error::NoMatch(_) => Return::NoMatch,
         uvia::Error::State(_) => Return::InvalidState,
         uvia::Error::Mismatch { .. } | uvia::Error::TransferSizeMismatch { .. } => Return::InvalidMtu,
+        uvia::Error::QosMismatch { .. } => Return::InvalidQos,
         uvia::Error::ReliabilityMismatch { .. } => Return::InvalidReliabilityLevel,
         uvia::Error::Parameter(_) => Return::InvalidParameter,
         e => {
@@ -250,6 +254,11 @@ pub(crate) fn peer_done(vi: &Vi) -> Result<Peer, Return> {
         Ok(Some(peer)) => Ok(peer),
         Err(uvia::Error::Mismatch { reliability, .. }) if level_bit(reliability) != vi.level_bit() => {
             Err(Return::InvalidReliabilityLevel)
+        }
+        Err(uvia::Error::Mismatch { max_transfer_size, qos, .. })
+            if c_ulong::from(max_transfer_size) == vi.max_transfer_size() && qos != vi.qos() =>
+        {
+            Err(Return::InvalidQos)
         }
         Err(e) => Err(outcome(&e)),
     };

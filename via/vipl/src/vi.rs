@@ -143,9 +143,8 @@ fn wanted(nic: &Nic, attributes: &ViAttributes, class: EndpointClass) -> Result<
     let most = nic.device.nic.properties().max_transfer_size;
     let size = u32::try_from(attributes.max_transfer_size).ok().filter(|size| (1..=most).contains(size));
     let max_transfer_size = size.ok_or(Return::InvalidMtu)?;
-    if !attributes.qos.is_null() {
-        return Err(Return::InvalidQos);
-    }
+    // No call makes one: it is a number that both ends have to agree on, in a handle's place.
+    let qos = u8::try_from(attributes.qos.addr()).map_err(|_| Return::InvalidQos)?;
     let tag = match attributes.ptag {
         ptag if ptag.is_null() => nic.tag,
         ptag => PTAGS.get(ptag).filter(|tag| tag.nic == nic.handle).ok_or(Return::InvalidPtag)?.tag,
@@ -156,6 +155,7 @@ fn wanted(nic: &Nic, attributes: &ViAttributes, class: EndpointClass) -> Result<
     let usual = uvia::ViAttributes {
         reliability,
         max_transfer_size,
+        qos,
         rdma_write: attributes.enable_rdma_write != 0,
         rdma_read: attributes.enable_rdma_read != 0,
         send_depth: MAX_DEPTH,
@@ -341,6 +341,10 @@ impl Vi {
 
     pub(crate) fn max_transfer_size(&self) -> c_ulong {
         self.vi.attributes().max_transfer_size.into()
+    }
+
+    pub(crate) fn qos(&self) -> u8 {
+        self.vi.attributes().qos
     }
 
     /// Goes on over what is done in a queue, and lets the completion queue know.

@@ -210,6 +210,7 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
         rdma_read: rng.chance(500_000),
         integrity: rng.chance(500_000),
         max_transfer_size: rng.below((1 << 30) + 1) as u32,
+        qos: rng.next() as u8,
         first_sequence: rng.next() as u32,
         window: 1 + rng.below(65_535) as u16,
         mtu: 67 + rng.below(65_469) as u16,
@@ -226,8 +227,9 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
         CloseReason::RdmaProtection,
         CloseReason::Protocol,
         CloseReason::Silent,
+        CloseReason::MemoryGone,
     ];
-    let (reason, ack) = (reasons[rng.below(6) as usize], rng.next() as u32);
+    let (reason, ack) = (reasons[rng.below(reasons.len() as u64) as usize], rng.next() as u32);
     let control = match rng.below(11) {
         0 => Control::Request(offer),
         1 => Control::Accept(offer),
@@ -276,6 +278,7 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
                 ("uvia.rights.read", rights[1].to_string()),
                 ("uvia.rights.crc", rights[2].to_string()),
                 ("uvia.longest_transfer", offer.max_transfer_size.to_string()),
+                ("uvia.qos", offer.qos.to_string()),
                 ("uvia.first_sequence", offer.first_sequence.to_string()),
                 ("uvia.window", offer.window.to_string()),
                 ("uvia.mtu", offer.mtu.to_string()),

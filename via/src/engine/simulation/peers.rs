@@ -4,7 +4,7 @@ use super::adapter::Behaviour;
 use super::pair::{MILLI, SECOND, attributes};
 use super::world::{Faults, World, config};
 use crate::engine::{ConnectFailure, Event, Tuning};
-use crate::{ConnectionLoss, NetAddress, ReliabilityLevel, ViId, ViState};
+use crate::{ConnectionLoss, NetAddress, ReliabilityLevel, ViAttributes, ViId, ViState};
 
 fn ask(world: &mut World, host: usize, vi: ViId, names: (&[u8], &[u8]), timeout: u64) {
     let address = NetAddress::new(world.hosts[1 - host].mac, names.1).unwrap();
@@ -79,20 +79,25 @@ fn discriminators_have_to_match_crosswise() {
 
 #[test]
 fn interfaces_that_do_not_fit_do_not_meet() {
-    let mut world = World::good(Tuning::default());
-    let mut other = attributes();
-    other.reliability = ReliabilityLevel::Unreliable;
-    let vi = [
-        world.hosts[0].engine.create_vi(&attributes()).unwrap(),
-        world.hosts[1].engine.create_vi(&other).unwrap(),
-    ];
-    ask(&mut world, 0, vi[0], (b"a", b"b"), SECOND);
-    ask(&mut world, 1, vi[1], (b"b", b"a"), SECOND);
-    world.run(2 * SECOND);
-    for (host, vi) in vi.into_iter().enumerate() {
-        assert_eq!(state(&world, host, vi), ViState::Idle);
-        let Some(Event::ConnectFailed { reason, .. }) = world.event(host) else { panic!("no failure") };
-        assert!(matches!(reason, ConnectFailure::Mismatch { .. } | ConnectFailure::Timeout));
+    let same = attributes();
+    for other in [
+        ViAttributes { reliability: ReliabilityLevel::Unreliable, ..same },
+        ViAttributes { max_transfer_size: 1000, ..same },
+        ViAttributes { qos: 1, ..same },
+    ] {
+        let mut world = World::good(Tuning::default());
+        let vi = [
+            world.hosts[0].engine.create_vi(&same).unwrap(),
+            world.hosts[1].engine.create_vi(&other).unwrap(),
+        ];
+        ask(&mut world, 0, vi[0], (b"a", b"b"), SECOND);
+        ask(&mut world, 1, vi[1], (b"b", b"a"), SECOND);
+        world.run(2 * SECOND);
+        for (host, vi) in vi.into_iter().enumerate() {
+            assert_eq!(state(&world, host, vi), ViState::Idle);
+            let Some(Event::ConnectFailed { reason, .. }) = world.event(host) else { panic!("no failure") };
+            assert!(matches!(reason, ConnectFailure::Mismatch { .. } | ConnectFailure::Timeout));
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::engine::{
 use crate::wire::data;
 use crate::{
     ConnectionLoss, Descriptor, Error, MemoryAttributes, MemoryHandle, NetAddress, ProtectionTag,
-    ReliabilityLevel, RemoteMemory, Status, ViId, ViState, WorkQueue,
+    ReliabilityLevel, RemoteMemory, Status, ViAttributes, ViId, ViState, WorkQueue,
 };
 
 fn kinds(world: &World, kind: u8) -> usize {
@@ -382,6 +382,7 @@ fn an_acceptance_that_does_not_fit_sends_nothing() {
     other = attributes();
     other.reliability = ReliabilityLevel::ReliableReception;
     let level = world.hosts[1].engine.create_vi(&other).unwrap();
+    let qos = world.hosts[1].engine.create_vi(&ViAttributes { qos: 7, ..attributes() }).unwrap();
     let fits = world.hosts[1].engine.create_vi(&attributes()).unwrap();
     let (now, engine, port) = world.at(1);
     assert!(matches!(
@@ -391,6 +392,10 @@ fn an_acceptance_that_does_not_fit_sends_nothing() {
     assert!(matches!(
         engine.accept(now, request.id, level, b"", port),
         Err(Error::ReliabilityMismatch { remote: ReliabilityLevel::ReliableDelivery, .. })
+    ));
+    assert!(matches!(
+        engine.accept(now, request.id, qos, b"", port),
+        Err(Error::QosMismatch { local: 7, remote: 0 })
     ));
     world.run(MILLI);
     assert_eq!(world.event(0), None);

@@ -183,7 +183,7 @@ static void a_connected_vi_asks_not(int argument)
     GIVES(VIP_INVALID_STATE, VipConnectRequest(pair.a.vi, &here.address, &there.address, PATIENCE, &attributes));
 }
 
-enum { OTHER_LEVEL, OTHER_SIZE, OTHER_RIGHTS, NOT_IDLE };
+enum { OTHER_LEVEL, OTHER_SIZE, OTHER_QOS, OTHER_RIGHTS, NOT_IDLE };
 
 /* The server's VI does not match: nothing is sent, it is changed, and accepts. */
 static void accepts_again(int what)
@@ -193,13 +193,16 @@ static void accepts_again(int what)
     Address there;
     VIP_VI_ATTRIBUTES attributes, mine;
     VIP_CONN_HANDLE connection;
+    VIP_RETURN refusal = VIP_INVALID_RELIABILITY_LEVEL;
     DO(open_pair(VIP_SERVICE_RELIABLE_DELIVERY));
     DO(post_recv(&pair.b, 0, 0, 100));
     mine = pair.b.attributes;
     if (what == OTHER_LEVEL)
         mine.ReliabilityLevel = VIP_SERVICE_RELIABLE_RECEPTION;
     if (what == OTHER_SIZE)
-        mine.MaxTransferSize = 1024;
+        mine.MaxTransferSize = 1024, refusal = VIP_INVALID_MTU;
+    if (what == OTHER_QOS)
+        mine.QoS = (VIP_QOS)7, refusal = VIP_INVALID_QOS;
     if (what == OTHER_RIGHTS)
         mine.EnableRdmaWrite = mine.EnableRdmaRead = VIP_FALSE;
     OK(VipSetViAttributes(pair.b.vi, &mine));
@@ -208,8 +211,7 @@ static void accepts_again(int what)
     if (what == OTHER_RIGHTS) {
         OK(VipConnectAccept(connection, pair.b.vi));
     } else {
-        GIVES(what == OTHER_LEVEL ? VIP_INVALID_RELIABILITY_LEVEL : VIP_INVALID_MTU,
-              VipConnectAccept(connection, pair.b.vi));
+        GIVES(refusal, VipConnectAccept(connection, pair.b.vi));
         CHECK(state_of(&pair.a) == VIP_STATE_CONNECT_PENDING && state_of(&pair.b) == VIP_STATE_IDLE);
         OK(VipSetViAttributes(pair.b.vi, &pair.b.attributes));
         OK(VipConnectAccept(connection, pair.b.vi));
@@ -355,6 +357,7 @@ const struct test connect_cases[] = {
     {"connect_connected_vi_asks_not", FUNCTIONAL, a_connected_vi_asks_not, 0},
     {"connect_other_level_is_changed_and_accepted", FUNCTIONAL, accepts_again, OTHER_LEVEL},
     {"connect_other_size_is_changed_and_accepted", FUNCTIONAL, accepts_again, OTHER_SIZE},
+    {"connect_other_qos_is_changed_and_accepted", FUNCTIONAL, accepts_again, OTHER_QOS},
     {"connect_other_rights_are_accepted", FUNCTIONAL, accepts_again, OTHER_RIGHTS},
     {"connect_busy_vi_accepts_not", FUNCTIONAL, a_busy_vi_accepts_not, 0},
     {"disconnect_is_heard_unreliable", FUNCTIONAL, the_other_end_hears_of_a_disconnect, VIP_SERVICE_UNRELIABLE},

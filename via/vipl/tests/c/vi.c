@@ -50,12 +50,17 @@ static void bad_transfer_size_is_refused(int argument)
     OK(VipCreateVi(pair.a.nic, &pair.a.attributes, NULL, NULL, &pair.a.vi));
 }
 
-static void a_quality_of_service_is_refused(int argument)
+static void an_unknown_quality_of_service_is_refused(int argument)
 {
+    VIP_VI_ATTRIBUTES attributes;
     (void)argument;
     DO(open_end(&pair.a, device_a));
     pair.a.attributes.QoS = &pair;
     GIVES(VIP_INVALID_QOS, VipCreateVi(pair.a.nic, &pair.a.attributes, NULL, NULL, &pair.a.vi));
+    pair.a.attributes.QoS = (VIP_QOS)255;
+    OK(VipCreateVi(pair.a.nic, &pair.a.attributes, NULL, NULL, &pair.a.vi));
+    OK(VipQueryVi(pair.a.vi, NULL, &attributes, NULL, NULL));
+    CHECK(attributes.QoS == (VIP_QOS)255);
 }
 
 static void reads_need_a_reliable_level(int argument)
@@ -214,7 +219,7 @@ const struct test vi_cases[] = {
     {"vi_level_3_is_refused", FUNCTIONAL, bad_level_is_refused, 3},
     {"vi_level_8_is_refused", FUNCTIONAL, bad_level_is_refused, 8},
     {"vi_bad_transfer_size_is_refused", FUNCTIONAL, bad_transfer_size_is_refused, 0},
-    {"vi_quality_of_service_is_refused", FUNCTIONAL, a_quality_of_service_is_refused, 0},
+    {"vi_unknown_quality_of_service_is_refused", FUNCTIONAL, an_unknown_quality_of_service_is_refused, 0},
     {"vi_reads_need_a_reliable_level", FUNCTIONAL, reads_need_a_reliable_level, 0},
     {"vi_attributes_change_while_idle", FUNCTIONAL, attributes_change_while_idle, 0},
     {"vi_attributes_stay_while_connected", FUNCTIONAL, attributes_stay_while_connected, 0},
