@@ -24,9 +24,12 @@ use tx::TxRing;
 
 use super::event::Event;
 use super::health::Health;
-use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
+use super::place::Shared;
+use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RingPlace, RxFilter, RxFrame, TxFrame};
+use crate::dma::DmaMemory;
 use crate::mmio::Registers;
 use crate::pci::{InterruptKind, PciDevice};
+use crate::pio::RingMemory;
 use crate::{DeviceFault, Result};
 
 /// The ids that this driver is for.
@@ -43,10 +46,10 @@ const MAX_SEGMENTS: usize = 16;
 const DEAF: Duration = Duration::from_millis(1100);
 
 /// An opened 82540EM.
-struct E1000 {
+struct E1000<M: Shared> {
     properties: NicProperties,
     regs: Registers,
-    tx: TxRing,
+    tx: TxRing<M>,
     rx: RxRing,
     statistics: NicStatistics,
     health: Health,
@@ -64,6 +67,18 @@ struct E1000 {
 
 /// Brings the chip up.
 pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box<dyn Nic>> {
+    match &config.tx_ring_place {
+        RingPlace::Host => build::<DmaMemory>(device, config, &()),
+        RingPlace::Adapter(memory) => build::<RingMemory>(device, config, memory),
+    }
+}
+
+/// Brings the chip up, with its transmit ring in such memory.
+fn build<M: Shared + 'static>(
+    device: Arc<dyn PciDevice>,
+    config: &NicConfig,
+    of: &M::Of,
+) -> Result<Box<dyn Nic>> {
     let health = Health::new(device.name());
     let regs = Registers::open(&device, 0)?;
     if regs.len() < regs::LENGTH {
@@ -72,7 +87,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
     }
     chip::reset(&regs).map_err(|fault| health.error(fault))?;
     let mac = chip::station_address(&regs).map_err(|fault| health.error(fault))?;
-    let tx = TxRing::new(device.domain(), ring_size(config.tx_ring))?;
+    let tx = TxRing::<M>::new(of, device.domain(), device.name(), ring_size(config.tx_ring))?;
     let rx = RxRing::new(device.domain(), ring_size(config.rx_ring))?;
     let event = (config.interrupts && device.interrupts().intx > 0).then(Event::new).transpose()?;
     let properties = NicProperties {
@@ -84,6 +99,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
         tx_slots: tx.capacity(),
         rx_slots: rx.capacity(),
         max_segments: MAX_SEGMENTS.min(tx.capacity()),
+        tx_ring_memory: tx.memory().map(str::to_owned),
         lossless: false,
     };
     let mut nic = E1000 {
@@ -109,7 +125,7 @@ fn ring_size(wanted: usize) -> usize {
     wanted.clamp(8, 4096).next_multiple_of(8)
 }
 
-impl E1000 {
+impl<M: Shared> E1000<M> {
     /// From a chip that was reset to one that sends and receives.
     fn start(&mut self) -> Result<()> {
         if let Some(event) = &self.event {
@@ -146,7 +162,7 @@ impl E1000 {
     }
 }
 
-impl Nic for E1000 {
+impl<M: Shared> Nic for E1000<M> {
     fn properties(&self) -> &NicProperties {
         &self.properties
     }
@@ -262,11 +278,12 @@ impl Nic for E1000 {
     }
 }
 
-impl Drop for E1000 {
+impl<M: Shared> Drop for E1000<M> {
     /// Before any field goes: no memory of the rings is given up that the device could still touch.
     fn drop(&mut self) {
-        if let Err(e) = self.quiesce() {
-            tracing::warn!(device = self.health.device(), "while closing: {e}");
+        match self.quiesce() {
+            Ok(()) => self.tx.let_go(),
+            Err(e) => tracing::warn!(device = self.health.device(), "while closing: {e}"),
         }
     }
 }
