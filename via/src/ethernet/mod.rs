@@ -21,6 +21,7 @@ use crate::memory::RegionLimits;
 use crate::posts::Post;
 use crate::provider::{Event, ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
+use crate::vi::Image;
 use crate::wire;
 use crate::{
     Clock, Completion, Descriptor, Encapsulation, EndpointClass, MacAddress, MemoryAttributes, MemoryHandle,
@@ -97,6 +98,7 @@ impl Ethernet {
         let properties = NicProperties {
             device: about.device,
             driver: about.driver,
+            tx_ring_memory: about.tx_ring_memory,
             mac: about.mac,
             native_mtu: engine.native_mtu(),
             max_transfer_size: engine::MAX_TRANSFER,
@@ -316,6 +318,19 @@ impl Ethernet {
         match self.adapter.flush() {
             Ok(()) => true,
             Err(e) => self.failed(e.into()),
+        }
+    }
+
+    /// As [`AnyProvider::put_template`](crate::provider::AnyProvider::put_template). Frames to our own station are made of
+    /// what a descriptor names.
+    #[inline(never)]
+    pub(crate) fn put_template(&mut self, vi: ViId, image: &mut Image) -> bool {
+        if self.port.due.contains(Due::LOOPS) {
+            return false;
+        }
+        match self.engine.next_send(vi, image.len()) {
+            Some(work) => self.port.pio.put_template(vi, work, image),
+            None => false,
         }
     }
 
