@@ -5,6 +5,7 @@ pub mod conformance;
 mod crowd;
 pub mod lies;
 mod memory_nic;
+mod misdirected;
 mod pages;
 mod pinned;
 mod raw_pair;
@@ -14,6 +15,7 @@ mod vi_pair;
 
 pub use crowd::Crowd;
 pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
+pub use misdirected::Misdirected;
 pub use pages::Pages;
 pub use pinned::PinnedDomain;
 pub use raw_pair::RawPair;
