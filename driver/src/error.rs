@@ -131,7 +131,8 @@ pub enum Error {
     },
     /// All windows of an adapter memory are leased.
     #[error(
-        "adapter memory {memory}: none of its {windows} windows is left{}; close an endpoint that has one, or give the adapter more memory",
+        "adapter memory {memory}: {} of its {windows} windows is left{}; close an endpoint that has one, or give the adapter more memory",
+        Wanted(*wanted),
         Unsettled(*unsettled)
     )]
     NoWindow {
@@ -139,6 +140,8 @@ pub enum Error {
         memory: String,
         /// How many it has.
         windows: usize,
+        /// How many neighbours were asked for: 1 for an endpoint, what it takes for a ring.
+        wanted: usize,
         /// How many of them are of processes that died, and whose NICs may still fetch from them.
         unsettled: usize,
     },
@@ -242,6 +245,17 @@ impl fmt::Display for Siblings<'_> {
             write!(f, "{}{address} is on {driver}", if i == 0 { "" } else { ", " })?;
         }
         Ok(())
+    }
+}
+
+struct Wanted(usize);
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            1 => f.write_str("none"),
+            n => write!(f, "no row of {n}"),
+        }
     }
 }
 

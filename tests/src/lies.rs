@@ -176,6 +176,7 @@ pub fn run(case: &Case) {
         interrupts: true,
         // Of devices that offer them; also the driver of split ones has to get on with those.
         packed_rings: case.seed.is_multiple_of(2),
+        ..NicConfig::default()
     };
     let mut random = Random::new(case.seed);
     let lies = || Lies::new(&case.lies, Random::new(case.seed));

@@ -92,6 +92,7 @@ pub fn memory_pair_with(faults: Faults) -> (Box<MemoryNic>, Box<MemoryNic>, Arc<
                 tx_slots: slots,
                 rx_slots: slots,
                 max_segments: 16,
+                tx_ring_memory: None,
                 lossless: false,
             },
             out: out.clone(),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use uvia::{
     Clock, Completion, CompletionQueue, Completions, Descriptor, MemoryAttributes, MemoryRegion, NetAddress,
-    Nic, NicOptions, ProtectionTag, Vi, ViAttributes, WorkQueue,
+    Nic, NicOptions, ProtectionTag, Template, Vi, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::DmaDomain;
 
@@ -137,6 +137,8 @@ struct Hand {
     #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
     completions: Completions,
+    /// What it sends in their place, if it does.
+    template: Option<Template>,
 }
 
 impl PingPong {
@@ -154,6 +156,7 @@ impl PingPong {
             Hand {
                 sends: (burst..2 * burst).map(descriptor).collect(),
                 completions: Completions::with_capacity(2 * burst),
+                template: None,
             }
         };
         let (a, b) = (prepare(&pair.a), prepare(&pair.b));
@@ -164,16 +167,36 @@ impl PingPong {
     #[inline]
     pub fn round(&mut self) {
         let burst = self.a.sends.capacity();
-        leg::<false>(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b, burst);
-        leg::<false>(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a, burst);
+        leg::<false, false>(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b, burst);
+        leg::<false, false>(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a, burst);
     }
 
     /// As [`PingPong::round`], on a wire that is no memory: messages of several frames do not leave at once, so that
     /// the end that sends is driven too.
     pub fn driven_round(&mut self) {
         let burst = self.a.sends.capacity();
-        leg::<true>(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b, burst);
-        leg::<true>(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a, burst);
+        leg::<true, false>(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b, burst);
+        leg::<true, false>(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a, burst);
+    }
+
+    /// As [`PingPong::new`], with templates, of which each message has a word changed: for [`PingPong::template_round`].
+    ///
+    /// # Errors
+    /// The interfaces are not of class Pio.
+    pub fn of_templates(pair: ViPair, size: usize, burst: usize) -> uvia::Result<Self> {
+        let message = vec![0x5a; size.max(8)];
+        let templates = [pair.a.vi.template(&message)?, pair.b.vi.template(&message)?];
+        let mut ping = Self::new(pair, message.len(), burst);
+        [ping.a.template, ping.b.template] = templates.map(Some);
+        Ok(ping)
+    }
+
+    /// As [`PingPong::round`], by templates.
+    #[inline]
+    pub fn template_round(&mut self) {
+        let burst = self.a.sends.capacity();
+        leg::<false, true>(&self.pair.a, &mut self.a, &self.pair.b, &mut self.b, burst);
+        leg::<false, true>(&self.pair.b, &mut self.b, &self.pair.a, &mut self.a, burst);
     }
 
     /// The pair.
@@ -184,13 +207,26 @@ impl PingPong {
 
 /// A burst from `from` to `to`; the receives are posted again.
 #[inline]
-fn leg<const DRIVE: bool>(from: &End, mine: &mut Hand, to: &End, theirs: &mut Hand, burst: usize) {
+fn leg<const DRIVE: bool, const TEMPLATE: bool>(
+    from: &End,
+    mine: &mut Hand,
+    to: &End,
+    theirs: &mut Hand,
+    burst: usize,
+) {
     // The last sends complete with the answers' acknowledgements, which have come with the answers themselves.
     while mine.sends.len() < burst {
         assert_eq!(mine.reap(from), 0, "messages that nobody sent");
     }
     while let Some(descriptor) = mine.sends.pop() {
-        from.vi.post_send(descriptor).expect("a send is posted");
+        match &mut mine.template {
+            Some(template) if TEMPLATE => {
+                let number = (theirs.sends.len() as u64).to_le_bytes();
+                template.patch(0, &number).expect("it is long enough");
+                from.vi.send_template(template, descriptor).expect("a template is sent");
+            }
+            _ => from.vi.post_send(descriptor).expect("a send is posted"),
+        }
     }
     let mut received = 0;
     while received < burst {

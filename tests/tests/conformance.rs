@@ -2,7 +2,7 @@
 
 use uvia_models::machine::Kind::{E1000, Virtio, VirtioPacked};
 use uvia_models::serve::Doorbells::{Polled, Trapped};
-use uvia_tests::bench::{InProcess, PackedRings, Served, SharedMemory};
+use uvia_tests::bench::{InProcess, PackedRings, RingsInAdapterMemory, Served, SharedMemory};
 use uvia_tests::conformance;
 
 conformance!(e1000: InProcess::new([E1000, E1000]));
@@ -11,6 +11,11 @@ conformance!(virtio: InProcess::new([Virtio, Virtio]));
 conformance!(virtio_packed: InProcess::new([VirtioPacked, VirtioPacked]));
 conformance!(packed_rings: PackedRings(InProcess::new([VirtioPacked, VirtioPacked])));
 conformance!(e1000_to_virtio: InProcess::new([E1000, Virtio]));
+
+// Transmit rings in adapter memory: one that the device writes its reports into, one that it only reads, and a packed one.
+conformance!(rings_there_e1000: RingsInAdapterMemory::new(InProcess::new([E1000, E1000])));
+conformance!(rings_there_virtio: RingsInAdapterMemory::new(InProcess::new([Virtio, Virtio])));
+conformance!(rings_there_packed: RingsInAdapterMemory::new(PackedRings(InProcess::new([VirtioPacked, VirtioPacked]))));
 
 conformance!(served_e1000 by shared memory: Served::new([E1000, E1000], Polled));
 conformance!(served_virtio by shared memory: Served::new([Virtio, Virtio], Polled));

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use uvia::{
-    AdapterMemory, Clock, Completion, Descriptor, EndpointClass, Error, MemoryAttributes, Nic, NicOptions,
-    PioMissing, ReliabilityLevel, ViAttributes, WorkQueue,
+    AdapterMemory, Clock, Completion, Descriptor, Encapsulation, EndpointClass, Error, MemoryAttributes, Nic,
+    NicOptions, PioMissing, ReliabilityLevel, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::IdentityDomain;
 use uvia_models::faults::Plan;
@@ -299,6 +299,25 @@ fn without_adapter_memory_the_class_is_not_there_and_the_reason_is() {
         ViAttributes { class: EndpointClass::PioElseDma, ..ViAttributes::new(nic.create_tag().unwrap()) };
     assert_eq!(nic.create_vi(&attributes, None, None).unwrap().attributes().class, EndpointClass::Dma);
     assert!(AdapterMemory::open("0000:ff:1f.7").is_err());
+}
+
+#[test]
+fn over_udp_the_class_is_not_there_and_the_reason_is() {
+    let memory = Memory::of_host();
+    let (a, _b, domain) = memory_pair();
+    let encapsulation = Encapsulation::Udp("10.0.0.1/24".parse().unwrap());
+    let nic = Nic::with_adapter(a, domain, NicOptions { encapsulation, ..options("a", &memory) }).unwrap();
+    assert_eq!(nic.properties().classes, [EndpointClass::Dma]);
+    let tag = nic.create_tag().unwrap();
+    let attributes = |class| ViAttributes { class, ..ViAttributes::new(tag) };
+    for e in
+        [nic.pio().unwrap_err(), nic.create_vi(&attributes(EndpointClass::Pio), None, None).err().unwrap()]
+    {
+        assert!(matches!(&e, Error::ClassUnavailable { why, .. } if why.contains("over UDP")), "{e}");
+    }
+    let fallen = nic.create_vi(&attributes(EndpointClass::PioElseDma), None, None).unwrap();
+    assert_eq!(fallen.attributes().class, EndpointClass::Dma);
+    assert_eq!(memory.memory.windows().left, memory.memory.windows().windows, "no window was taken");
 }
 
 #[test]

@@ -39,6 +39,12 @@ impl Credits {
         false
     }
 
+    /// Takes back that one more is out: it was not posted.
+    #[cold]
+    pub(crate) fn undo(&self, queue: WorkQueue) {
+        self.of(queue).posted.fetch_sub(1, Ordering::Relaxed);
+    }
+
     /// Counts one back; by whoever has the NIC's turn.
     #[inline(always)]
     pub(crate) fn give(&self, queue: WorkQueue) {

@@ -238,4 +238,4 @@ pub use pio::{PioMissing, PioProperties};
 pub use sleeper::{Awaited, Sleeper};
 pub use uvia_driver::nic::MacAddress;
 pub use uvia_driver::pio::AdapterMemory;
-pub use vi::{PostError, Vi};
+pub use vi::{PostError, Template, Vi};

@@ -355,7 +355,7 @@ impl Shared {
     }
 
     /// As [`Shared::try_core`], waiting for it.
-    fn ready_core(&self) -> Guard<'_, Core> {
+    pub(crate) fn ready_core(&self) -> Guard<'_, Core> {
         let mut core = self.core();
         if self.core.take_word() {
             self.drain_posts(&mut core);
@@ -427,6 +427,17 @@ impl Shared {
             return self.post_again(vi, WorkQueue::Send, descriptor);
         };
         let core = &mut *core;
+        if !core.provider.post_plain_send(vi, descriptor, len, &mut core.sinks) {
+            self.fault_at_post(core);
+        }
+    }
+
+    /// As [`Shared::post`] for a send of one segment, of `len` bytes, by whoever has the provider.
+    #[inline]
+    pub(crate) fn post_send_with(&self, core: &mut Core, vi: ViId, descriptor: Box<Descriptor>, len: u32) {
+        if !descriptor.is_plain_send() {
+            return self.post_with(core, vi, WorkQueue::Send, descriptor);
+        }
         if !core.provider.post_plain_send(vi, descriptor, len, &mut core.sinks) {
             self.fault_at_post(core);
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::ethernet::Ethernet;
 use crate::sinks::Sinks;
+use crate::vi::Image;
 use crate::{
     ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
     NicProperties, Peer, PioProperties, ProtectionTag, Result, Statistics, ViAttributes, ViId, ViState,
@@ -122,6 +123,15 @@ impl AnyProvider {
     pub(crate) fn progress(&mut self, sink: &mut Sinks) -> Result<usize> {
         match self {
             Self::Ethernet(provider) => provider.progress(sink),
+        }
+    }
+
+    /// Puts a prebuilt message into the slot of the next descriptor of a send queue; false where it cannot lie there alone,
+    /// and has to be memory of the descriptor's.
+    #[inline]
+    pub(crate) fn put_template(&mut self, vi: ViId, image: &mut Image) -> bool {
+        match self {
+            Self::Ethernet(provider) => provider.put_template(vi, image),
         }
     }
 

@@ -1,6 +1,10 @@
 //! Virtual interfaces: the endpoints that programs hold.
 
 mod inject;
+mod template;
+
+pub(crate) use template::Image;
+pub use template::Template;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};

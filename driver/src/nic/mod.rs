@@ -6,6 +6,7 @@ mod frame;
 mod health;
 mod memory;
 mod order;
+mod place;
 mod registry;
 mod virtio;
 
@@ -16,6 +17,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 pub use frame::{MacAddress, RxFrame, TxFrame};
+pub use place::RingPlace;
 pub use registry::{check_name, driver_for, open, open_named};
 
 use crate::{Error, Result};
@@ -145,11 +147,20 @@ pub struct NicConfig {
     /// Packed virtqueues (VIRTIO_F_RING_PACKED) on virtio devices that offer them; [`NicProperties::driver`] tells which
     /// it came to. Other devices know nothing of it.
     pub packed_rings: bool,
+    /// Where the transmit ring lies; [`NicProperties::tx_ring_memory`] tells. Adapters without a ring in memory refuse all
+    /// but the host's.
+    pub tx_ring_place: RingPlace,
 }
 
 impl Default for NicConfig {
     fn default() -> Self {
-        Self { tx_ring: 256, rx_ring: 256, interrupts: true, packed_rings: false }
+        Self {
+            tx_ring: 256,
+            rx_ring: 256,
+            interrupts: true,
+            packed_rings: false,
+            tx_ring_place: RingPlace::Host,
+        }
     }
 }
 
@@ -172,6 +183,8 @@ pub struct NicProperties {
     pub rx_slots: usize,
     /// Most segments of one frame.
     pub max_segments: usize,
+    /// The adapter memory that the transmit ring lies in, by its name; `None` where it lies in the host's memory.
+    pub tx_ring_memory: Option<String>,
     /// Frames never get lost or reordered between the two ends (a NIC made of memory).
     pub lossless: bool,
 }

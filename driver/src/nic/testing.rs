@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::{Nic, TxFrame};
 use crate::dma::{DmaDomain, DmaMemory, DmaSegment, DomainLimits, Rights, copy};
 use crate::pci::{InterruptCounts, InterruptKind, PciDevice, RegionInfo, RegionMapping, ResetOutcome};
+use crate::pio::AdapterMemory;
 use crate::{Error, Result};
 
 /// An I/O address space with addresses of its own: a device that used the process's would be found out.
@@ -27,6 +28,13 @@ impl Space {
         let (start, (address, size, has)) = mappings.range(..=iova).next_back()?;
         let offset = (iova - start) as usize;
         (offset + len <= *size && has.contains(rights)).then(|| (*address as *mut u8).wrapping_add(offset))
+    }
+
+    /// What devices may do with memory that lies there in the process; `None` where it is not mapped.
+    pub fn rights_of(&self, address: *const u8) -> Option<Rights> {
+        let mappings = self.mappings.lock().unwrap();
+        let of = |(start, len, _): &&(usize, usize, Rights)| (*start..start + len).contains(&address.addr());
+        mappings.values().find(of).map(|(_, _, rights)| *rights)
     }
 
     /// Whether nothing is mapped.
@@ -84,6 +92,13 @@ impl Bus {
     pub fn write(&self, iova: u64, from: &[u8]) {
         let to = self.reach(iova, from.len(), Rights::WRITE);
         // SAFETY: as for reading.
+        unsafe { copy::copy(from.as_ptr(), to, from.len()) }
+    }
+
+    /// As a device that no IOMMU keeps from writing what is mapped for reading.
+    pub fn overwrite(&self, iova: u64, from: &[u8]) {
+        let to = self.reach(iova, from.len(), Rights::READ);
+        // SAFETY: as for reading; drivers reach what devices share by volatile accesses only.
         unsafe { copy::copy(from.as_ptr(), to, from.len()) }
     }
 
@@ -265,4 +280,36 @@ pub fn received(nic: &mut dyn Nic, budget: usize) -> Vec<Vec<u8>> {
         .unwrap();
     assert_eq!(count, frames.len());
     frames
+}
+
+/// Adapter memory of a test's own, and where it lies: in windows that are mapped once they are leased.
+pub fn adapter_memory() -> Arc<AdapterMemory> {
+    let fd = uvia_vfio_user::memory::sealed_memfd("adapter-memory", 1 << 20).unwrap();
+    AdapterMemory::of_file("test", fd).unwrap()
+}
+
+/// Sends `rounds` bursts by a NIC whose transmit ring lies in adapter memory, to a model that does as it is told.
+pub fn send_bursts(
+    nic: &mut dyn Nic,
+    payload: &Payload,
+    rounds: u64,
+    mut sent: impl FnMut() -> Option<Vec<u8>>,
+) {
+    let mut token = 0;
+    for round in 0..rounds {
+        let mut expected = Vec::new();
+        for n in 0..1 + round % 5 {
+            let Some(bytes) = put(nic, payload, token, 60 + n as usize * 31, 1 + (round + n) as usize % 3)
+            else {
+                break;
+            };
+            expected.push(bytes);
+            token += 1;
+        }
+        nic.flush().unwrap();
+        assert_eq!(reclaimed(nic).len(), expected.len());
+        for frame in expected {
+            assert!(sent().as_ref() == Some(&frame), "a frame differs");
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Adapter memory as programs see it.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::sleep;
@@ -8,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::directory::{self, Directory, Owner};
 use super::lease::Lease;
+use super::ring::RingMemory;
 use super::source::Source;
 use super::window::Window;
 use crate::dma::{DmaDomain, DmaRegion, Rights};
@@ -46,6 +48,14 @@ pub struct WindowUse {
     pub windows: usize,
     /// Those that nobody has leased now; others may be faster.
     pub left: usize,
+}
+
+/// Where windows are looked for first: endpoints have one each, rings several, and lie at the other end, so that room for
+/// them is not scattered.
+#[derive(Clone, Copy)]
+enum From {
+    Beginning,
+    End,
 }
 
 /// Memory of an adapter, shared by all processes that can map it.
@@ -131,7 +141,7 @@ impl AdapterMemory {
         let windows = self.directory.windows();
         let left = self.source.lock_file().map_or(0, |file| {
             (0..windows)
-                .filter(|n| matches!(locks::is_range_locked(&file, &self.range(*n)), Ok(false)))
+                .filter(|n| matches!(locks::is_range_locked(&file, &self.range(*n..*n + 1)), Ok(false)))
                 .count()
         });
         WindowUse { windows, left }
@@ -158,10 +168,9 @@ impl AdapterMemory {
         self.directory.window_at(number)
     }
 
-    /// The bytes of a window in the memory's file: they are what its lock is taken on.
-    fn range(&self, number: usize) -> std::ops::Range<u64> {
-        let at = self.window_at(number) as u64;
-        at..at + WINDOW as u64
+    /// The bytes of windows in the memory's file: they are what their lock is taken on.
+    fn range(&self, windows: Range<usize>) -> Range<u64> {
+        self.window_at(windows.start) as u64..self.window_at(windows.end) as u64
     }
 
     /// Leases a window for a NIC called `nic` (as [`crate::nic::NicProperties::device`] has it), which lives in `domain`.
@@ -173,79 +182,136 @@ impl AdapterMemory {
     /// [`Error::NoWindow`] when all are leased; [`Error::AdapterMemory`] when the memory does not answer; and what keeps
     /// the window from being mapped for the NIC.
     pub fn lease(self: &Arc<Self>, domain: Arc<dyn DmaDomain>, nic: &str) -> Result<Window> {
+        let lease = self.lease_windows(nic, 1, From::Beginning)?;
+        let region = self.map(domain, &lease, Rights::READ)?;
+        // Nothing was mapped if that failed: the lease is given back in order.
+        Ok(Window::new(region, lease))
+    }
+
+    /// Leases neighbouring windows for a ring of `len` bytes, which a NIC called `nic` then finds in `domain` with these
+    /// rights; as [`AdapterMemory::lease`].
+    ///
+    /// # Errors
+    /// As [`AdapterMemory::lease`]; [`Error::NoWindow`] also when no so many neighbours are left.
+    pub fn lease_ring(
+        self: &Arc<Self>,
+        domain: Arc<dyn DmaDomain>,
+        nic: &str,
+        len: usize,
+        rights: Rights,
+    ) -> Result<RingMemory> {
+        let lease = self.lease_windows(nic, len.max(1).div_ceil(WINDOW), From::End)?;
+        let region = self.map(domain, &lease, rights)?;
+        Ok(RingMemory::new(region, lease))
+    }
+
+    /// Leases `count` neighbouring windows.
+    fn lease_windows(self: &Arc<Self>, nic: &str, count: usize, from: From) -> Result<Lease> {
         self.check().or_else(|_| {
             self.source.decode_again()?;
             self.check()
         })?;
         let start = Instant::now();
-        let lease = loop {
-            let (lease, unsettled) = self.take(nic)?;
+        loop {
+            let (lease, unsettled) = self.take(nic, count, from)?;
             if let Some(lease) = lease {
-                break lease;
+                return Ok(lease);
             }
             if unsettled == 0 || start.elapsed() > PATIENCE {
                 return Err(Error::NoWindow {
                     memory: self.source.name.clone(),
                     windows: self.directory.windows(),
+                    wanted: count,
                     unsettled,
                 });
             }
             sleep(Duration::from_millis(5));
-        };
-        let at = self.window_at(lease.number());
-        // SAFETY: the window lies within the mapping, which the lease keeps; it is ours alone until the region was
-        // dropped, before the lease, and it is reached by volatile stores only.
-        let region = unsafe {
+        }
+    }
+
+    /// Maps what was leased into a NIC's address space.
+    fn map(&self, domain: Arc<dyn DmaDomain>, lease: &Lease, rights: Rights) -> Result<DmaRegion> {
+        let range = self.range(lease.windows());
+        let at = range.start as usize;
+        // SAFETY: the windows lie within the mapping, which the lease keeps; they are ours alone until the region was
+        // dropped, before the lease, and they are reached by volatile accesses only.
+        unsafe {
             DmaRegion::register_file(
                 domain,
                 self.source.as_ptr().wrapping_add(at),
-                WINDOW,
-                Rights::READ,
+                (range.end - range.start) as usize,
+                rights,
                 self.source.fd(),
-                at as u64,
+                range.start,
             )
-        };
-        // Nothing was mapped: the lease is given back in order.
-        Ok(Window::new(region?, lease))
+        }
     }
 
-    /// Takes the first window that nobody has, if there is one; answers also how many only wait for a NIC to stop.
-    fn take(self: &Arc<Self>, nic: &str) -> Result<(Option<Lease>, usize)> {
-        let mut unsettled = 0;
+    /// Takes the first `count` neighbouring windows that nobody has, if there are such. Answers also how many windows only
+    /// wait for a NIC to stop.
+    fn take(self: &Arc<Self>, nic: &str, count: usize, from: From) -> Result<(Option<Lease>, usize)> {
+        let windows = self.directory.windows();
+        let mut unsettled = vec![false; windows];
         // What was found out about NICs of the dead: one that has not stopped may have had many windows.
         let mut busy: Vec<Owner> = Vec::new();
         let mut file = self.source.lock_file()?;
-        for number in 0..self.directory.windows() {
-            let range = self.range(number);
+        let places = (windows + 1).saturating_sub(count);
+        for n in 0..places {
+            let first = match from {
+                From::Beginning => n,
+                From::End => places - 1 - n,
+            };
+            let taken = first..first + count;
+            let range = self.range(taken.clone());
             let locked = locks::try_lock_range(&file, &range).map_err(|e| {
                 Error::io(format!("adapter memory {}: locking a window", self.source.name), e)
             })?;
             if !locked {
                 continue;
             }
-            // A NIC that we have open ourselves was taken from whoever had it before.
-            if let Some(dead) = self.directory.owner(number).filter(|dead| dead.nic != nic) {
-                if !busy.contains(&dead) && !has_let_go(&dead.nic, dead.process) {
-                    busy.push(dead.clone());
-                }
-                if busy.contains(&dead) {
-                    unsettled += 1;
-                    locks::unlock_range(&file, &range);
-                    continue;
+            let mut waits = false;
+            for number in taken.clone() {
+                // A NIC that we have open ourselves was taken from whoever had it before.
+                if let Some(dead) = self.directory.owner(number).filter(|dead| dead.nic != nic) {
+                    if !busy.contains(&dead) && !has_let_go(&dead.nic, dead.process) {
+                        busy.push(dead.clone());
+                    }
+                    unsettled[number] = busy.contains(&dead);
+                    waits |= unsettled[number];
                 }
             }
-            self.directory.clear(number);
-            self.directory.set_owner(number, &Owner { process: std::process::id(), nic: nic.to_owned() });
+            if waits {
+                locks::unlock_range(&file, &range);
+                continue;
+            }
+            for number in taken.clone() {
+                self.directory.clear(number);
+                self.directory.set_owner(number, &Owner { process: std::process::id(), nic: nic.to_owned() });
+            }
             let lease =
-                Lease::new(self.clone(), number, std::mem::replace(&mut file, self.source.lock_file()?));
-            return Ok((Some(lease), unsettled));
+                Lease::new(self.clone(), taken, std::mem::replace(&mut file, self.source.lock_file()?));
+            return Ok((Some(lease), 0));
         }
-        Ok((None, unsettled))
+        Ok((None, unsettled.into_iter().filter(|waits| *waits).count()))
     }
 
-    /// Notes that a window was given back; its lock is still held.
-    pub(super) fn give_back(&self, number: usize) {
-        self.directory.clear_owner(number);
+    /// Where the first window lies, for tests.
+    #[cfg(test)]
+    pub(crate) fn first_window(&self) -> *const u8 {
+        self.source.as_ptr().wrapping_add(self.window_at(0))
+    }
+
+    /// Where the last window lies, for tests.
+    #[cfg(test)]
+    pub(crate) fn last_window(&self) -> *const u8 {
+        self.source.as_ptr().wrapping_add(self.window_at(self.directory.windows() - 1))
+    }
+
+    /// Notes that windows were given back; their locks are still held.
+    pub(super) fn give_back(&self, windows: Range<usize>) {
+        for number in windows {
+            self.directory.clear_owner(number);
+        }
     }
 }
 

@@ -13,12 +13,16 @@
 //! * a slot in flight cannot be written: [`Window::slot`] has none until [`Window::landed`] was told that the NIC is done;
 //! * a window is zero when it is leased, so that nothing of another endpoint's can be sent.
 //!
+//! A NIC's transmit ring can lie there too ([`AdapterMemory::lease_ring`]): in windows of its own, whole pages, which are
+//! mapped with the rights that such a ring asks for. A NIC that writes into its ring then does so there, and in no slot.
+//!
 //! Processes that can map the memory can see and spoil each other's windows. Where that must not be, the memory has to be
 //! handed out by a broker that they trust, or by a device that keeps its clients apart.
 
 mod directory;
 mod lease;
 mod memory;
+mod ring;
 mod source;
 mod store;
 mod template;
@@ -27,5 +31,6 @@ mod tests;
 mod window;
 
 pub use memory::{AdapterMemory, Caching, SLOT, SLOTS, STORE, WINDOW, WindowUse};
+pub use ring::RingMemory;
 pub use template::Template;
 pub use window::{Slot, Window};

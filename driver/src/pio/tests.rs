@@ -152,6 +152,44 @@ fn a_nic_is_let_at_its_window_only_for_reading_and_while_it_is_leased() {
 }
 
 #[test]
+fn a_ring_has_neighbours_to_itself() {
+    let (fd, memory) = memory(5);
+    let domain = Arc::new(Noting::default());
+    let both = Rights::READ | Rights::WRITE;
+    let mut ring = memory.lease_ring(domain.clone(), "test-nic", 2 * WINDOW + 1, both).unwrap();
+    let mapped = domain.mapped.lock().unwrap().clone();
+    assert_eq!((mapped.len(), mapped[0].0 % 4096, mapped[0].1, mapped[0].2), (1, 0, 3 * WINDOW, both));
+    assert_eq!((ring.len(), memory.windows().left), (3 * WINDOW, 2));
+    let first = lease(&memory).unwrap();
+    assert_eq!(first.number(), 0, "rings lie at the end");
+    // One window is left, and it is no row of two.
+    match memory.lease_ring(domain.clone(), "test-nic", WINDOW + 1, both) {
+        Err(e @ Error::NoWindow { wanted: 2, unsettled: 0, .. }) => {
+            assert!(e.to_string().contains("no row of 2"), "{e}")
+        }
+        outcome => panic!("{:?}", outcome.map(|ring| ring.offset())),
+    }
+    // Parts of words are stored with the rest of their words.
+    ring.store(2 * WINDOW, 0x1122_3344_5566_7788);
+    ring.store16(2 * WINDOW + 2, 0xaabb);
+    assert_eq!(bytes(&fd, 4)[..8], [0x88, 0x77, 0xbb, 0xaa, 0x44, 0x33, 0x22, 0x11]);
+    assert_eq!(ring.load(2 * WINDOW), 0x1122_3344_aabb_7788);
+    // It may be reached still: then it is the same NIC's only.
+    ring.set_in_use(true);
+    drop(ring);
+    drop(first);
+    let two = memory.lease_ring(domain.clone(), "other-nic", WINDOW + 1, both).unwrap();
+    assert_eq!(two.memory(), "test");
+    drop(two);
+    let three = memory.lease_ring(domain.clone(), "other-nic", 3 * WINDOW, both);
+    assert!(matches!(three, Err(Error::NoWindow { wanted: 3, unsettled: 3, .. })));
+    let again = memory.lease_ring(domain.clone(), "test-nic", 5 * WINDOW, both).unwrap();
+    assert!((0..5).all(|n| bytes(&fd, n).iter().all(|byte| *byte == 0)), "and it is clean");
+    drop(again);
+    assert!(memory.lease_ring(domain, "other-nic", 5 * WINDOW, both).is_ok());
+}
+
+#[test]
 fn what_is_no_adapter_memory_is_refused_by_name() {
     let small = sealed_memfd("adapter-memory", 8192).unwrap();
     let why = AdapterMemory::of_file("small", small).unwrap_err().to_string();

@@ -30,7 +30,7 @@ impl Window {
 
     /// Which of the memory's windows it is.
     pub fn number(&self) -> usize {
-        self.lease.number()
+        self.lease.windows().start
     }
 
     /// Where in the memory it begins, bytes: for whoever looks at the memory from its other side.

@@ -4,12 +4,14 @@
 mod guest;
 mod in_process;
 mod packed_rings;
+mod rings_in_adapter_memory;
 mod served;
 mod shared_memory;
 
 pub use guest::InGuest;
 pub use in_process::InProcess;
 pub use packed_rings::PackedRings;
+pub use rings_in_adapter_memory::RingsInAdapterMemory;
 pub use served::Served;
 pub use shared_memory::SharedMemory;
 

@@ -32,6 +32,11 @@ impl Bench for SharedMemory {
         Effort::native()
     }
 
+    /// The segment is all that there is.
+    fn has_rings(&self) -> bool {
+        false
+    }
+
     fn open(&self, config: &NicConfig) -> Result<[Opened; 2]> {
         let open = || nic::open_named(&self.name, config).map(|(nic, domain)| Opened { nic, domain });
         Ok([open()?, open()?])

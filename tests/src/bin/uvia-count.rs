@@ -1,5 +1,6 @@
 //! Rounds of 64-byte messages over adapters made of memory, for counting instructions:
-//! `uvia-count raw|vi|pio BURST ROUNDS` (pio: interfaces that send from adapter memory), and with a message each way over one of many connections after the other:
+//! `uvia-count raw|vi|pio|template BURST ROUNDS` (pio: interfaces that send from adapter memory; template: prebuilt
+//! messages with a word changed), and with a message each way over one of many connections after the other:
 //! `uvia-count crowd CONNECTIONS ROUNDS`. A round of `uvia-count write BYTES ROUNDS` is an RDMA write of so many bytes.
 //!
 //! What two counts with different numbers of rounds differ by, divided, is what a round costs; a round is a burst of
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
             // Without closing: that waits by the system's time, and would be counted.
             std::process::exit(0);
         }
-        (Some("pio"), Some((burst, rounds))) => {
+        (Some(kind @ ("pio" | "template")), Some((burst, rounds))) => {
             let time = Arc::new(AtomicU64::new(0));
             let pair = match pio_pair(Clock::manual(time.clone())) {
                 Ok(pair) => pair,
@@ -66,6 +67,20 @@ fn main() -> ExitCode {
                     return ExitCode::FAILURE;
                 }
             };
+            if kind == "template" {
+                let mut ping = match PingPong::of_templates(pair, 64, burst) {
+                    Ok(ping) => ping,
+                    Err(e) => {
+                        eprintln!("templates: {e}");
+                        return ExitCode::FAILURE;
+                    }
+                };
+                for _ in 0..rounds {
+                    time.fetch_add(ROUND, Ordering::Relaxed);
+                    ping.template_round();
+                }
+                std::process::exit(0);
+            }
             let mut ping = PingPong::new(pair, 64, burst);
             for _ in 0..rounds {
                 time.fetch_add(ROUND, Ordering::Relaxed);
@@ -115,7 +130,7 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: uvia-count raw|vi|pio BURST ROUNDS, uvia-count crowd CONNECTIONS ROUNDS, or uvia-count write BYTES ROUNDS"
+                "usage: uvia-count raw|vi|pio|template BURST ROUNDS, uvia-count crowd CONNECTIONS ROUNDS, or uvia-count write BYTES ROUNDS"
             );
             return ExitCode::from(2);
         }

@@ -4,11 +4,14 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use memmap2::{MmapOptions, MmapRaw};
 use uvia_driver::dma::copy;
 use uvia_driver::pio::AdapterMemory;
 use uvia_vfio_user::memory::sealed_memfd;
+
+use super::PATIENCE;
 
 /// Bytes of memory that is made for a test.
 const SIZE: usize = 1 << 20;
@@ -46,6 +49,29 @@ impl Memory {
         let view =
             MmapOptions::new().len(len).map_raw(&file).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         Self { memory, view }
+    }
+
+    /// Waits until so many windows are left. A child that another test of this process forks has its leases, too, until
+    /// it runs something else or ends.
+    ///
+    /// # Panics
+    /// When that takes too long.
+    pub fn wait_for_windows(&self, left: usize) {
+        let start = Instant::now();
+        while self.memory.windows().left != left {
+            assert!(start.elapsed() < PATIENCE, "{} of {left} windows are left", self.memory.windows().left);
+            std::thread::yield_now();
+        }
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.view.len()
+    }
+
+    /// Always false: there is none without bytes.
+    pub fn is_empty(&self) -> bool {
+        self.view.len() == 0
     }
 
     /// What lies there.

@@ -41,6 +41,11 @@ pub trait Bench: Sync {
         Memory::of_host()
     }
 
+    /// Whether the NICs have transmit rings in memory, which can lie in an adapter's.
+    fn has_rings(&self) -> bool {
+        true
+    }
+
     /// Pulls the cable of one of them, or puts it in again. Only benches that can are asked.
     fn cable(&self, _end: usize, _line: Line) {
         unimplemented_by_this_bench("pull cables");

@@ -77,6 +77,9 @@ macro_rules! conformance {
                 gather::odd_splits_arrive_whole
                 adapter_memory::frames_are_fetched_from_slots
                 adapter_memory::a_reset_lets_go_of_slots
+                transmit_ring::is_fetched_from_adapter_memory
+                transmit_ring::is_emptied_by_a_reset
+                transmit_ring::needs_windows
                 bursts::bursts_of_all_lengths_cost_one_doorbell
                 laps::many_laps_of_odd_rings
                 full_ring::says_so_and_loses_nothing

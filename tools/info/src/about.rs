@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use uvia::{AdapterMemory, Nic, NicOptions};
 use uvia_driver::dma::DmaDomain;
-use uvia_driver::nic::{self, NicConfig};
+use uvia_driver::nic::{self, NicConfig, RingPlace};
 use uvia_driver::pci::{self, config};
 use uvia_driver::pio::Caching;
 use uvia_tools::Failure;
@@ -41,6 +41,8 @@ pub struct Link {
 #[derive(Debug, Serialize)]
 pub struct Rings {
     pub tx: usize,
+    /// The adapter memory that the transmit ring lies in; none where it is the host's.
+    pub tx_memory: Option<String>,
     pub rx: usize,
 }
 
@@ -149,17 +151,27 @@ pub struct Iova {
 
 impl About {
     /// Opens the NIC, looks, and closes it.
-    pub fn of(name: &str, memory: Option<&str>) -> Result<Self, Failure> {
+    pub fn of(name: &str, memory: Option<&str>, ring_there: bool) -> Result<Self, Failure> {
         let adapter_memory = memory.map(AdapterMemory::open).transpose()?;
+        let tx_ring_place = match (&adapter_memory, ring_there) {
+            (Some(memory), true) => RingPlace::Adapter(memory.clone()),
+            (None, true) => {
+                return Err(Failure::usage(
+                    "--ring-in-adapter-memory needs an adapter's memory: give --adapter-memory ADDR or set UVIA_ADAPTER_MEMORY",
+                ));
+            }
+            (_, false) => RingPlace::Host,
+        };
+        let config = NicConfig { tx_ring_place, ..NicConfig::default() };
         // An adapter on shared memory is no function of anything.
         let (mut adapter, domain, function) = match pci::check_name(name) {
             Ok(()) => {
                 let function = pci::open(name)?;
                 let domain: Arc<dyn DmaDomain> = function.domain().clone();
-                (nic::open(function.clone(), &NicConfig::default())?, domain, Some(function))
+                (nic::open(function.clone(), &config)?, domain, Some(function))
             }
             Err(_) => {
-                let (adapter, domain) = nic::open_named(name, &NicConfig::default())?;
+                let (adapter, domain) = nic::open_named(name, &config)?;
                 (adapter, domain, None)
             }
         };
@@ -192,7 +204,11 @@ impl About {
             mac: properties.mac.to_string(),
             link: Link { up: link.up, speed_mbps: link.speed, full_duplex: link.full_duplex },
             mtu: properties.mtu,
-            rings: Rings { tx: properties.tx_slots, rx: properties.rx_slots },
+            rings: Rings {
+                tx: properties.tx_slots,
+                tx_memory: properties.tx_ring_memory,
+                rx: properties.rx_slots,
+            },
             max_segments: properties.max_segments,
             offloads: &[],
             interrupts: Interrupts { used, intx, msi, msix },

@@ -29,6 +29,10 @@ pub struct Cli {
     #[arg(long, value_name = "ADDR", env = "UVIA_ADAPTER_MEMORY", hide_env_values = true)]
     pub adapter_memory: Option<String>,
 
+    /// Open the NIC with its transmit ring in the adapter memory
+    #[arg(long)]
+    pub ring_in_adapter_memory: bool,
+
     /// Print JSON: one object a NIC, on a line of its own
     #[arg(long)]
     pub json: bool,

@@ -22,7 +22,7 @@ fn main() -> ExitCode {
         };
         uvia_driver::nic::check_name(&nic).map_err(|e| Failure::usage(e.to_string()))?;
         let memory = cli.adapter_memory.filter(|name| !name.is_empty());
-        let about = About::of(&nic, memory.as_deref())?;
+        let about = About::of(&nic, memory.as_deref(), cli.ring_in_adapter_memory)?;
         if cli.json { print_json(&about) } else { print_line(&about) }
     })
 }

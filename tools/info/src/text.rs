@@ -14,6 +14,12 @@ impl fmt::Display for About {
         line("link", format_args!("{}", self.link))?;
         line("mtu", format_args!("{}", self.mtu))?;
         line("rings", format_args!("transmit {} frames, receive {} buffers", self.rings.tx, self.rings.rx))?;
+        match &self.rings.tx_memory {
+            Some(memory) => {
+                line("", format_args!("transmit in adapter memory {memory}, receive in the host's"))?
+            }
+            None => line("", format_args!("in the host's memory"))?,
+        }
         line("segments", format_args!("{} a frame", self.max_segments))?;
         line("offloads", format_args!("{}", Words(self.offloads)))?;
         line(

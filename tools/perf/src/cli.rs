@@ -270,6 +270,10 @@ pub struct ViArgs {
     #[arg(long, value_name = "ADDR", env = "UVIA_ADAPTER_MEMORY", hide_env_values = true)]
     pub adapter_memory: Option<String>,
 
+    /// The NIC's transmit ring lies in the adapter memory too
+    #[arg(long)]
+    pub ring_in_adapter_memory: bool,
+
     /// With lat --pair --class pio: measure class dma too, message by message in turn with it, for comparison
     #[arg(long)]
     pub interleave: bool,

@@ -263,6 +263,15 @@ impl Engine {
         }
     }
 
+    /// The number that the next descriptor of a send queue will have, where a message of `len` bytes is sent as it lies: the
+    /// interface is connected, one frame has all of it, and nothing is computed of its payload each time.
+    #[inline]
+    pub fn next_send(&self, vi: ViId, len: usize) -> Option<u32> {
+        let endpoint = self.look(vi)?;
+        let whole = endpoint.state == ViState::Connected && endpoint.sender.fits(len) && !endpoint.integrity;
+        whole.then(|| endpoint.sends.tail())
+    }
+
     /// What became of the frame of the last [`Engine::begin_plain_send`].
     #[inline(never)]
     pub fn plain_sent(&mut self, now: Time, vi: ViId, sent: Sent) {

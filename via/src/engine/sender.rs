@@ -877,6 +877,13 @@ fn gather<'a>(
     count
 }
 
+impl Sender {
+    /// Whether one frame has room for so many bytes, whatever extensions it has.
+    pub(super) fn fits(&self, len: usize) -> bool {
+        len + (data::MAX_SEND_HEADER - FIXED) <= self.room as usize
+    }
+}
+
 #[cfg(test)]
 impl Sender {
     pub(super) fn is_idle(&self) -> bool {

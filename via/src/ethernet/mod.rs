@@ -23,6 +23,7 @@ use crate::engine::{self, Engine, Output as _, Time};
 use crate::posts::Post;
 use crate::provider::{ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
+use crate::vi::Image;
 use crate::wire;
 use crate::{
     Clock, Completion, Descriptor, Encapsulation, EndpointClass, MacAddress, MemoryAttributes, MemoryHandle,
@@ -165,6 +166,19 @@ impl Ethernet {
         match self.adapter.flush() {
             Ok(()) => true,
             Err(e) => self.failed(e.into()),
+        }
+    }
+
+    /// As [`AnyProvider::put_template`](crate::provider::AnyProvider::put_template). Frames to our own station are made of
+    /// what a descriptor names.
+    #[inline(never)]
+    pub(crate) fn put_template(&mut self, vi: ViId, image: &mut Image) -> bool {
+        if self.port.due.contains(Due::LOOPS) {
+            return false;
+        }
+        match self.engine.next_send(vi, image.len()) {
+            Some(work) => self.port.pio.put_template(vi, work, image),
+            None => false,
         }
     }
 

@@ -57,6 +57,7 @@ impl Ethernet {
         let properties = NicProperties {
             device: about.device,
             driver: about.driver,
+            tx_ring_memory: about.tx_ring_memory,
             mac: about.mac,
             native_mtu: engine.native_mtu(),
             max_transfer_size: engine::MAX_TRANSFER,

@@ -14,6 +14,7 @@ use uvia_driver::pio::{AdapterMemory, SLOT, SLOTS, STORE, Window};
 use super::transmit::Transmitter;
 use crate::engine::{FrameToken, PayloadPart, Sent};
 use crate::pio::{HEAD, MTU};
+use crate::vi::Image;
 use crate::wire;
 use crate::{EndpointClass, Error, PioMissing, PioProperties, Result, ViAttributes, ViId};
 
@@ -35,6 +36,8 @@ struct Owner {
     window: Window,
     /// What payload each slot has.
     filled: [Option<Filled>; SLOTS],
+    /// Which template's image each slot has, by its number; 0 for none.
+    images: [u64; SLOTS],
 }
 
 /// Names a frame's payload: the message's number in its queue, where in the message, and how long.
@@ -105,7 +108,7 @@ impl PioPort {
         if self.owners.len() <= place {
             self.owners.resize_with(place + 1, || None);
         }
-        self.owners[place] = Some(Box::new(Owner { vi, window, filled: [None; SLOTS] }));
+        self.owners[place] = Some(Box::new(Owner { vi, window, filled: [None; SLOTS], images: [0; SLOTS] }));
         self.count += 1;
     }
 
@@ -160,6 +163,7 @@ impl PioPort {
         let what = Filled { work: token.work(), offset: wire::u32_at(header, OFFSET_AT), len };
         if owner.filled[number] != Some(what) {
             owner.filled[number] = None;
+            owner.images[number] = 0;
             if !put(&mut slot, payload) {
                 return Some(Ok(Sent::Gone));
             }
@@ -171,6 +175,24 @@ impl PioPort {
             owner.window.landed(number);
         }
         Some(sent)
+    }
+
+    /// Stores what a slot lacks of a template, for the descriptor of that number, which is posted next; false when the slot
+    /// is not free.
+    pub(super) fn put_template(&mut self, vi: ViId, work: u32, image: &mut Image) -> bool {
+        let Some(owner) = self.owners.get_mut(vi.slot()).and_then(Option::as_deref_mut) else { return false };
+        let number = work as usize % SLOTS;
+        let Some(mut slot) = owner.window.slot(number).filter(|_| owner.vi == vi) else { return false };
+        let changed = image.take_changed(number);
+        let mut lacking = if owner.images[number] == image.number() { changed } else { image.all() };
+        while lacking != 0 {
+            let word = lacking.trailing_zeros() as usize;
+            slot.put_words(HEAD + word * STORE, &[image.word(word)]);
+            lacking &= lacking - 1;
+        }
+        owner.images[number] = image.number();
+        owner.filled[number] = Some(Filled { work, offset: 0, len: image.len() });
+        true
     }
 
     /// The adapter is done with a frame.

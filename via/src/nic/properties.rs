@@ -11,6 +11,9 @@ pub struct NicProperties {
     pub device: String,
     /// The adapter's driver.
     pub driver: &'static str,
+    /// The adapter memory that its transmit ring lies in, by its name; `None` where that is the host's. Chosen by
+    /// [`NicOptions::adapter`](crate::NicOptions::adapter).
+    pub tx_ring_memory: Option<String>,
     /// Its address as a host: the station address, or over UDP what [`UdpOptions::host`] makes of the IPv4 address.
     pub mac: MacAddress,
     /// Message bytes in one frame.

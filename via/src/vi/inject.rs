@@ -25,7 +25,13 @@ impl Vi {
             descriptor.segments.push(Segment::new(buffer, 0, 0));
             return Err(self.full(WorkQueue::Send, descriptor));
         }
-        // It is the descriptor's alone, and long enough.
+        self.inject_from(buffer, descriptor, bytes);
+        Ok(())
+    }
+
+    /// Sends bytes out of a buffer that is the descriptor's alone, and long enough.
+    #[inline(always)]
+    pub(super) fn inject_from(&self, buffer: MemoryRegion, mut descriptor: Box<Descriptor>, bytes: &[u8]) {
         buffer.fill_from(bytes);
         let len = bytes.len() as u32;
         descriptor.segments.push(Segment::new(buffer, 0, len));
@@ -34,11 +40,11 @@ impl Vi {
         } else {
             self.nic.post(self.id, WorkQueue::Send, descriptor);
         }
-        Ok(())
     }
 
-    /// The descriptor's buffer, for so many bytes, taken out of it; its segments are empty then.
-    fn buffer(&self, descriptor: &mut Descriptor, len: usize) -> Result<MemoryRegion> {
+    /// Refuses what is no message for an interface of class Pio.
+    #[inline(always)]
+    pub(super) fn check_injection(&self, len: usize) -> Result<()> {
         if !self.pio {
             return Err(Error::NotInClass {
                 class: EndpointClass::Dma,
@@ -49,6 +55,12 @@ impl Vi {
         if len > limit {
             return Err(Error::TooLong { length: len as u64, limit: limit as u64 });
         }
+        Ok(())
+    }
+
+    /// The descriptor's buffer, for so many bytes, taken out of it; its segments are empty then.
+    pub(super) fn buffer(&self, descriptor: &mut Descriptor, len: usize) -> Result<MemoryRegion> {
+        self.check_injection(len)?;
         if descriptor.operation != Operation::Send {
             return Err(Error::NotInClass { class: EndpointClass::Pio, what: "RDMA" });
         }
@@ -60,7 +72,7 @@ impl Vi {
         {
             return Ok(segment.into_region());
         }
-        self.new_buffer(descriptor, limit.max(1))
+        self.new_buffer(descriptor, self.max_transfer_size().max(1) as usize)
     }
 
     #[cold]

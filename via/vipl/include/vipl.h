@@ -434,6 +434,21 @@ VIP_RETURN VipxQueryPio(VIP_NIC_HANDLE NicHandle, VIPX_PIO_ATTRIBUTES *PioAttrib
 VIP_RETURN VipxCreatePioVi(VIP_NIC_HANDLE NicHandle, VIP_VI_ATTRIBUTES *ViAttribs, VIP_CQ_HANDLE SendCQHandle,
                            VIP_CQ_HANDLE RecvCQHandle, VIP_VI_HANDLE *ViHandle);
 
+/* Sends of bytes that are registered nowhere. The descriptor has no segments. */
+VIP_RETURN VipxPostInject(VIP_VI_HANDLE ViHandle, VIP_DESCRIPTOR *DescriptorPtr, VIP_MEM_HANDLE MemoryHandle,
+                          const void *Bytes, VIP_ULONG Length);
+
+/* Messages that are prebuilt in the adapter's memory, and sent again and again with a few bytes changed. */
+typedef VIP_PVOID VIPX_TEMPLATE_HANDLE;
+
+VIP_RETURN VipxCreateTemplate(VIP_VI_HANDLE ViHandle, const void *Bytes, VIP_ULONG Length,
+                              VIPX_TEMPLATE_HANDLE *TemplateHandle);
+VIP_RETURN VipxPatchTemplate(VIPX_TEMPLATE_HANDLE TemplateHandle, VIP_ULONG Offset, const void *Bytes,
+                             VIP_ULONG Length);
+VIP_RETURN VipxPostTemplate(VIPX_TEMPLATE_HANDLE TemplateHandle, VIP_DESCRIPTOR *DescriptorPtr,
+                            VIP_MEM_HANDLE MemoryHandle);
+VIP_RETURN VipxDestroyTemplate(VIPX_TEMPLATE_HANDLE TemplateHandle);
+
 #ifdef __cplusplus
 }
 #endif

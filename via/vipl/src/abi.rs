@@ -21,7 +21,7 @@ use crate::types::{
 };
 use crate::vi::{self, Done, Vi};
 use crate::waits::timeout;
-use crate::{memory, names, pio, post};
+use crate::{memory, names, pio, post, templates};
 
 type Outcome<T = ()> = Result<T, Return>;
 
@@ -285,6 +285,88 @@ pub unsafe extern "C" fn VipxCreatePioVi(
 ) -> Return {
     // SAFETY: the caller's promise is the same.
     unsafe { create_vi(NicHandle, ViAttribs, [SendCQHandle, RecvCQHandle], ViHandle, EndpointClass::Pio) }
+}
+
+/// The bytes that an argument points to; none need to be anywhere.
+///
+/// # Safety
+/// `from` may be read for so many bytes, which do not change meanwhile.
+unsafe fn slice<'a>(from: *const c_void, len: c_ulong) -> Outcome<&'a [u8]> {
+    let len = usize::try_from(len).map_err(|_| Return::InvalidParameter)?;
+    if len == 0 {
+        return Ok(&[]);
+    }
+    there(from)?;
+    if len > isize::MAX as usize {
+        return Err(Return::InvalidParameter);
+    }
+    // SAFETY: the caller's promise; bytes have no alignment.
+    Ok(unsafe { std::slice::from_raw_parts(from.cast(), len) })
+}
+
+/// VipxPostInject(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VipxPostInject(
+    ViHandle: Handle,
+    DescriptorPtr: *mut Descriptor,
+    MemoryHandle: u32,
+    Bytes: *const c_void,
+    Length: c_ulong,
+) -> Return {
+    code((|| {
+        // SAFETY: the program's bytes.
+        let bytes = unsafe { slice(Bytes, Length)? };
+        templates::inject(ViHandle, DescriptorPtr, MemoryHandle, bytes)
+    })())
+}
+
+/// VipxCreateTemplate(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VipxCreateTemplate(
+    ViHandle: Handle,
+    Bytes: *const c_void,
+    Length: c_ulong,
+    TemplateHandle: *mut Handle,
+) -> Return {
+    code((|| {
+        there(TemplateHandle)?;
+        // SAFETY: the program's bytes.
+        let template = templates::create(ViHandle, unsafe { slice(Bytes, Length)? })?;
+        // SAFETY: the program's variable.
+        unsafe { put(TemplateHandle, template) };
+        Ok(())
+    })())
+}
+
+/// VipxPatchTemplate(3).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn VipxPatchTemplate(
+    TemplateHandle: Handle,
+    Offset: c_ulong,
+    Bytes: *const c_void,
+    Length: c_ulong,
+) -> Return {
+    code((|| {
+        let offset = usize::try_from(Offset).map_err(|_| Return::InvalidParameter)?;
+        // SAFETY: the program's bytes.
+        templates::patch(TemplateHandle, offset, unsafe { slice(Bytes, Length)? })
+    })())
+}
+
+/// VipxPostTemplate(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn VipxPostTemplate(
+    TemplateHandle: Handle,
+    DescriptorPtr: *mut Descriptor,
+    MemoryHandle: u32,
+) -> Return {
+    code(templates::send(TemplateHandle, DescriptorPtr, MemoryHandle))
+}
+
+/// VipxDestroyTemplate(3).
+#[unsafe(no_mangle)]
+pub extern "C" fn VipxDestroyTemplate(TemplateHandle: Handle) -> Return {
+    code(templates::destroy(TemplateHandle))
 }
 
 /// VipDestroyVi(3).

@@ -18,6 +18,7 @@ pub(crate) enum Kind {
     Vi = 3,
     Cq = 4,
     Connection = 5,
+    Template = 6,
 }
 
 /// The uppermost bits of every handle: no address of a program's has them.

@@ -21,6 +21,7 @@ mod pio;
 mod post;
 mod queue;
 mod seats;
+mod templates;
 mod types;
 mod vi;
 mod waits;

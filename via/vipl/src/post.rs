@@ -123,6 +123,12 @@ fn give(vi: &Vi, queue: &mut Queue, which: WorkQueue, work: Box<uvia::Descriptor
 fn give_back(vi: &Vi, queue: &mut Queue, refused: uvia::PostError) -> Quick {
     let status = status_of(&refused.error);
     queue.recycle(refused.descriptor, None);
+    refuse(vi, queue, status)
+}
+
+/// The queue's last entry completes with an error.
+#[cold]
+fn refuse(vi: &Vi, queue: &mut Queue, status: Status) -> Quick {
     queue.refuse_last(status);
     if vi.breaks_by_errors() {
         queue.poison();
@@ -141,16 +147,49 @@ fn post_slowly(
     let vi = held.vi.clone();
     // Memory is looked up before the queue is held.
     drop(held);
+    post_by(&vi, which, descriptor, handle, &mut |vi, queue, work| give(vi, queue, which, work))
+}
+
+/// Gives uvia the descriptor of a queue's last entry, in some way.
+type Give<'a> = &'a mut dyn FnMut(&Vi, &mut Queue, Box<uvia::Descriptor>) -> Quick;
+
+/// Posts a descriptor that may be anything, in some way.
+fn post_by(
+    vi: &Vi,
+    which: WorkQueue,
+    descriptor: *mut Descriptor,
+    handle: u32,
+    give: Give<'_>,
+) -> Result<(), Return> {
     loop {
-        match try_post(&vi, which, descriptor, handle)? {
+        match try_post(vi, which, descriptor, handle, give)? {
             Posted::Yes { settle: false } => return Ok(()),
             Posted::Yes { settle: true } => {
                 vi.settle(which);
                 return Ok(());
             }
-            Posted::Share(region) => share(&vi, region)?,
+            Posted::Share(region) => share(vi, region)?,
         }
     }
+}
+
+/// Posts a descriptor without segments for a send of what `send` gives uvia beside it.
+pub(crate) fn post_beside(
+    vi: &Vi,
+    descriptor: *mut Descriptor,
+    handle: u32,
+    mut send: impl FnMut(&uvia::Vi, Box<uvia::Descriptor>) -> Result<(), Box<uvia::PostError>>,
+) -> Result<(), Return> {
+    post_by(vi, WorkQueue::Send, descriptor, handle, &mut |vi, queue, work| {
+        if !work.segments.is_empty() || work.operation != Operation::Send {
+            queue.recycle(work, None);
+            return refuse(vi, queue, Status::FORMAT_ERROR);
+        }
+        match send(&vi.vi, work) {
+            Ok(()) => Quick::Posted,
+            Err(refused) => give_back(vi, queue, *refused),
+        }
+    })
 }
 
 enum Posted {
@@ -160,7 +199,13 @@ enum Posted {
     Share(u32),
 }
 
-fn try_post(vi: &Vi, which: WorkQueue, descriptor: *mut Descriptor, handle: u32) -> Result<Posted, Return> {
+fn try_post(
+    vi: &Vi,
+    which: WorkQueue,
+    descriptor: *mut Descriptor,
+    handle: u32,
+    give: Give<'_>,
+) -> Result<Posted, Return> {
     let address = descriptor.addr();
     let look = vi.nic.memory.look();
     if address == 0 || !address.is_multiple_of(align_of::<Descriptor>()) {
@@ -206,7 +251,7 @@ fn try_post(vi: &Vi, which: WorkQueue, descriptor: *mut Descriptor, handle: u32)
     work.context = vi.context(which) | u64::from(queue.next());
     queue.posted(descriptor, Some(memory), operation);
     // The look is held until here: nobody deregisters what was just found before the queue holds it.
-    let given = give(vi, queue, which, work);
+    let given = give(vi, queue, work);
     drop(look);
     Ok(Posted::Yes { settle: !matches!(given, Quick::Posted) })
 }

@@ -59,6 +59,13 @@ pub(crate) struct Vi {
     user_data: AtomicUsize,
 }
 
+impl Vi {
+    /// Whether its sends lie in an adapter's memory.
+    pub(crate) fn is_pio(&self) -> bool {
+        self.class == EndpointClass::Pio
+    }
+}
+
 /// A queue that is held, of an interface that is there.
 pub(crate) struct Held(Guard<'static, Half>);
 

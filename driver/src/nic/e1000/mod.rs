@@ -24,9 +24,12 @@ use tx::TxRing;
 
 use super::event::Event;
 use super::health::Health;
-use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
+use super::place::Shared;
+use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RingPlace, RxFilter, RxFrame, TxFrame};
+use crate::dma::DmaMemory;
 use crate::mmio::Registers;
 use crate::pci::{InterruptKind, PciDevice, config};
+use crate::pio::RingMemory;
 use crate::{DeviceFault, Result};
 
 /// The ids that this driver is for.
@@ -45,10 +48,10 @@ const QEMU: u16 = 0x1af4;
 const DEAF_IN_QEMU: Duration = Duration::from_millis(1100);
 
 /// An opened 82540EM.
-struct E1000 {
+struct E1000<M: Shared> {
     properties: NicProperties,
     regs: Registers,
-    tx: TxRing,
+    tx: TxRing<M>,
     rx: RxRing,
     statistics: NicStatistics,
     health: Health,
@@ -68,6 +71,18 @@ struct E1000 {
 
 /// Brings the chip up.
 pub(super) fn open(device: Arc<dyn PciDevice>, wanted: &NicConfig) -> Result<Box<dyn Nic>> {
+    match &wanted.tx_ring_place {
+        RingPlace::Host => build::<DmaMemory>(device, wanted, &()),
+        RingPlace::Adapter(memory) => build::<RingMemory>(device, wanted, memory),
+    }
+}
+
+/// Brings the chip up, with its transmit ring in such memory.
+fn build<M: Shared + 'static>(
+    device: Arc<dyn PciDevice>,
+    wanted: &NicConfig,
+    of: &M::Of,
+) -> Result<Box<dyn Nic>> {
     let health = Health::new(device.name());
     let regs = Registers::open(&device, 0)?;
     if regs.len() < regs::LENGTH {
@@ -80,7 +95,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, wanted: &NicConfig) -> Result<Box
         QEMU => DEAF_IN_QEMU,
         _ => Duration::ZERO,
     };
-    let tx = TxRing::new(device.domain(), ring_size(wanted.tx_ring))?;
+    let tx = TxRing::<M>::new(of, device.domain(), device.name(), ring_size(wanted.tx_ring))?;
     let rx = RxRing::new(device.domain(), ring_size(wanted.rx_ring))?;
     let event = (wanted.interrupts && device.interrupts().intx > 0).then(Event::new).transpose()?;
     let properties = NicProperties {
@@ -92,6 +107,7 @@ pub(super) fn open(device: Arc<dyn PciDevice>, wanted: &NicConfig) -> Result<Box
         tx_slots: tx.capacity(),
         rx_slots: rx.capacity(),
         max_segments: MAX_SEGMENTS.min(tx.capacity()),
+        tx_ring_memory: tx.memory().map(str::to_owned),
         lossless: false,
     };
     let mut nic = E1000 {
@@ -118,7 +134,7 @@ fn ring_size(wanted: usize) -> usize {
     wanted.clamp(8, 4096).next_multiple_of(8)
 }
 
-impl E1000 {
+impl<M: Shared> E1000<M> {
     /// From a chip that was reset to one that sends and receives.
     fn start(&mut self) -> Result<()> {
         if let Some(event) = &self.event {
@@ -155,7 +171,7 @@ impl E1000 {
     }
 }
 
-impl Nic for E1000 {
+impl<M: Shared> Nic for E1000<M> {
     fn properties(&self) -> &NicProperties {
         &self.properties
     }
@@ -271,11 +287,12 @@ impl Nic for E1000 {
     }
 }
 
-impl Drop for E1000 {
+impl<M: Shared> Drop for E1000<M> {
     /// Before any field goes: no memory of the rings is given up that the device could still touch.
     fn drop(&mut self) {
-        if let Err(e) = self.quiesce() {
-            tracing::warn!(device = self.health.device(), "while closing: {e}");
+        match self.quiesce() {
+            Ok(()) => self.tx.let_go(),
+            Err(e) => tracing::warn!(device = self.health.device(), "while closing: {e}"),
         }
     }
 }

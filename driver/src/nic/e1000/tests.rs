@@ -7,7 +7,8 @@ use super::model::Chip;
 use super::regs::Rctl;
 use super::*;
 use crate::Error;
-use crate::nic::testing::{Model, Modelled, Payload, put, received, reclaimed};
+use crate::dma::Rights;
+use crate::nic::testing::{Model, Modelled, Payload, adapter_memory, put, received, reclaimed, send_bursts};
 
 type Device = Arc<Modelled<Chip>>;
 
@@ -268,4 +269,27 @@ fn a_chip_that_somebody_else_has_reset_is_found_out_by_a_look() {
     nic.look_after().unwrap();
     deliver(&device, &[1; 60]);
     assert_eq!(received(&mut *nic, 8).len(), 1);
+}
+
+/// The device writes its reports into the ring, in adapter memory: it may, there and in no slot.
+#[test]
+fn a_transmit_ring_in_adapter_memory_is_written_by_the_device() {
+    let memory = adapter_memory();
+    let config =
+        NicConfig { tx_ring: 16, tx_ring_place: RingPlace::Adapter(memory.clone()), ..NicConfig::default() };
+    let function = Modelled::new(Chip::new());
+    let mut nic = crate::nic::open(function.clone(), &config).unwrap();
+    assert_eq!(nic.properties().tx_ring_memory.as_deref(), Some("test"));
+    let space = &function.bus.space;
+    let window = memory.lease(function.domain().clone(), "model").unwrap();
+    assert_eq!(space.rights_of(memory.last_window()), Some(Rights::READ | Rights::WRITE));
+    assert_eq!(space.rights_of(memory.first_window()), Some(Rights::READ));
+    let payload = Payload::new(function.domain().clone());
+    let sent = || function.with(|chip, _| chip.wire.sent.pop_front());
+    send_bursts(&mut *nic, &payload, 2000, sent);
+    nic.reset().unwrap();
+    send_bursts(&mut *nic, &payload, 20, sent);
+    drop((nic, window));
+    assert_eq!(space.rights_of(memory.last_window()), None);
+    assert_eq!(memory.windows().left, memory.windows().windows);
 }

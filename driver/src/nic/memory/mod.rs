@@ -32,8 +32,10 @@ use self::lane::{InLane, OutLane, Wrong};
 use self::layout::{LANE_BULK_AT, MAX_FRAME, PORTS, port, word};
 use self::segment::{Segment, generation, mac_word, port_of};
 use self::wake::{Alarm, Waker};
-use super::{Link, MacAddress, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
-use crate::Result;
+use super::{
+    Link, MacAddress, Nic, NicConfig, NicProperties, NicStatistics, RingPlace, RxFilter, RxFrame, TxFrame,
+};
+use crate::{Error, Result};
 
 pub(super) use self::name::segment_of;
 
@@ -78,8 +80,15 @@ struct MemoryNic {
 /// [`IdentityDomain`](crate::dma::IdentityDomain): it is reached by the addresses that it has in this process.
 ///
 /// # Errors
-/// All ports are in use; the system gives no memory or no descriptor; a file of the segment's name is another user's.
+/// [`Error::Unsupported`] for a ring in adapter memory; all ports are in use; the system gives no memory or no descriptor; a file of the segment's name is another user's.
 pub(super) fn open(name: &str, config: &NicConfig) -> Result<Box<dyn Nic>> {
+    if config.tx_ring_place != RingPlace::Host {
+        return Err(Error::Unsupported {
+            device: format!("shm:{name}"),
+            what: "a transmit ring in adapter memory (it has none, but for the segment that it is made of)"
+                .to_owned(),
+        });
+    }
     let alarm = if config.interrupts { Some(Alarm::new()?) } else { None };
     let segment = Segment::open(name, alarm.as_ref())?;
     let tx_slots = config.tx_ring.clamp(1, TX_SLOTS);
@@ -92,6 +101,7 @@ pub(super) fn open(name: &str, config: &NicConfig) -> Result<Box<dyn Nic>> {
         tx_slots,
         rx_slots: ring::SLOTS as usize,
         max_segments: MAX_SEGMENTS,
+        tx_ring_memory: None,
         lossless: true,
     };
     Ok(Box::new(MemoryNic {

@@ -36,10 +36,10 @@ pub(super) enum Answer {
     Refused,
 }
 
-impl<Q: Virtqueue> ControlQueue<Q> {
+impl<Q: Virtqueue<Memory = DmaMemory>> ControlQueue<Q> {
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
         Ok(Self {
-            queue: Q::new(domain, index, size)?,
+            queue: Q::in_host(domain, index, size)?,
             memory: DmaMemory::allocate(domain.clone(), 16, Rights::READ | Rights::WRITE)?,
         })
     }

@@ -31,8 +31,13 @@ use tx::TxQueue;
 
 use super::event::Event;
 use super::health::Health;
-use super::{Link, MacAddress, Nic, NicConfig, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
+use super::place::Shared;
+use super::{
+    Link, MacAddress, Nic, NicConfig, NicProperties, NicStatistics, RingPlace, RxFilter, RxFrame, TxFrame,
+};
+use crate::dma::DmaMemory;
 use crate::pci::{InterruptKind, PciDevice};
+use crate::pio::RingMemory;
 use crate::{DeviceFault, Error, Result};
 
 /// The ids that this driver is for: modern, and transitional devices that have the modern structures too.
@@ -62,13 +67,13 @@ const LEAST_MTU: u16 = 68;
 /// A frame of more segments would mostly be descriptors.
 const MAX_SEGMENTS: usize = 16;
 
-/// An opened virtio network device.
-struct VirtioNet<Q: Virtqueue> {
+/// An opened virtio network device, whose transmit queue is of a kind of its own: it may lie elsewhere.
+struct VirtioNet<Q: Virtqueue, T: Virtqueue> {
     properties: NicProperties,
     structures: Structures,
     features: Features,
     rx: RxQueue<Q>,
-    tx: TxQueue<Q>,
+    tx: TxQueue<T>,
     control: Option<ControlQueue<Q>>,
     statistics: NicStatistics,
     health: Health,
@@ -90,19 +95,25 @@ pub(super) fn open(device: Arc<dyn PciDevice>, config: &NicConfig) -> Result<Box
     let negotiate = |offered| features::negotiate(offered, config.packed_rings);
     let features = transport::agree(&structures.common, negotiate).map_err(faulty)?;
     // What follows is compiled for each layout.
-    match features.contains(Features::RING_PACKED) {
-        true => build::<PackedQueue>(device, config, health, structures, features),
-        false => build::<SplitQueue>(device, config, health, structures, features),
+    let parts = (device, config, health, structures, features);
+    match (features.contains(Features::RING_PACKED), &config.tx_ring_place) {
+        (true, RingPlace::Host) => build::<PackedQueue, PackedQueue>(parts, &()),
+        (false, RingPlace::Host) => build::<SplitQueue, SplitQueue>(parts, &()),
+        (true, RingPlace::Adapter(memory)) => build::<PackedQueue, PackedQueue<RingMemory>>(parts, memory),
+        (false, RingPlace::Adapter(memory)) => build::<SplitQueue, SplitQueue<RingMemory>>(parts, memory),
     }
 }
 
 /// From agreed features to a device that sends and receives.
-fn build<Q: Virtqueue + 'static>(
-    device: Arc<dyn PciDevice>,
-    config: &NicConfig,
-    health: Health,
-    structures: Structures,
-    features: Features,
+fn build<Q: Virtqueue<Memory = DmaMemory> + 'static, T: Virtqueue + 'static>(
+    (device, config, health, structures, features): (
+        Arc<dyn PciDevice>,
+        &NicConfig,
+        Health,
+        Structures,
+        Features,
+    ),
+    of: &<T::Memory as Shared>::Of,
 ) -> Result<Box<dyn Nic>> {
     let faulty = |fault| health.error(fault);
     let (mac, mtu) = identity(&structures, features).map_err(faulty)?;
@@ -112,8 +123,8 @@ fn build<Q: Virtqueue + 'static>(
         |index, wanted| transport::queue_size(&structures.common, index, wanted, Q::PACKED).map_err(faulty);
     let rx = RxQueue::<Q>::new(device.domain(), RECEIVEQ, size(RECEIVEQ, config.rx_ring)?, max_frame)?;
     // Two descriptors a frame of one segment: header and segment.
-    let tx =
-        TxQueue::<Q>::new(device.domain(), TRANSMITQ, size(TRANSMITQ, config.tx_ring.saturating_mul(2))?)?;
+    let tx_size = size(TRANSMITQ, config.tx_ring.saturating_mul(2))?;
+    let tx = TxQueue::<T>::new(of, device.domain(), device.name(), TRANSMITQ, tx_size)?;
     let control = if features.contains(Features::NET_F_CTRL_RX) {
         Some(ControlQueue::<Q>::new(device.domain(), CONTROLQ, size(CONTROLQ, CONTROL_SIZE)?)?)
     } else {
@@ -137,6 +148,7 @@ fn build<Q: Virtqueue + 'static>(
         tx_slots: tx.capacity(),
         rx_slots: rx.queue.size().into(),
         max_segments: MAX_SEGMENTS.min(usize::from(tx.queue.size()) - 1),
+        tx_ring_memory: tx.queue.memory().map(str::to_owned),
         lossless: false,
     };
     let mut nic = VirtioNet {
@@ -211,7 +223,33 @@ fn random_address() -> MacAddress {
     MacAddress([a & 0xfc | 0x02, b, c, d, e, f])
 }
 
-impl<Q: Virtqueue> VirtioNet<Q> {
+/// Empties a queue, tells the device of it, and enables it there.
+fn set_up_queue(
+    structures: &Structures,
+    queue: &mut impl Virtqueue,
+    event_idx: bool,
+    vector: Vector,
+) -> std::result::Result<(), DeviceFault> {
+    queue.restart(event_idx);
+    let notify = transport::enable_queue(structures, queue, vector)?;
+    queue.attach(notify);
+    Ok(())
+}
+
+impl<Q: Virtqueue, T: Virtqueue> VirtioNet<Q, T> {
+    /// Makes sure that the device touches no memory: by its own reset, then by the bus.
+    fn quiesce(&mut self) -> Result<()> {
+        let stopped = transport::reset(&self.structures.common);
+        let silent = match &self.interrupt {
+            Some((kind, _)) => self.device.disable_interrupts(*kind),
+            None => Ok(()),
+        };
+        let off_the_bus = self.device.set_bus_master(false);
+        self.health.note(stopped).and(silent).and(off_the_bus)
+    }
+}
+
+impl<Q: Virtqueue<Memory = DmaMemory>, T: Virtqueue> VirtioNet<Q, T> {
     /// From a device with agreed features to one that sends and receives.
     fn start(&mut self) -> Result<()> {
         if let Some((kind, event)) = &self.interrupt {
@@ -238,14 +276,13 @@ impl<Q: Virtqueue> VirtioNet<Q> {
         };
         let event_idx = self.features.contains(Features::RING_EVENT_IDX);
         transport::route_config(&self.structures.common, vector)?;
-        let control = self.control.iter_mut().map(|c| (&mut c.queue, Vector::None));
-        let both = [(&mut self.rx.queue, vector), (&mut self.tx.queue, Vector::None)];
-        for (queue, vector) in both.into_iter().chain(control) {
-            queue.restart(event_idx);
-            let notify = transport::enable_queue(&self.structures, queue, vector)?;
-            queue.attach(notify);
+        let structures = &self.structures;
+        set_up_queue(structures, &mut self.rx.queue, event_idx, vector)?;
+        set_up_queue(structures, &mut self.tx.queue, event_idx, Vector::None)?;
+        match &mut self.control {
+            Some(control) => set_up_queue(structures, &mut control.queue, event_idx, Vector::None),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn set_modes(&mut self, filter: RxFilter) -> Result<()> {
@@ -266,17 +303,6 @@ impl<Q: Virtqueue> VirtioNet<Q> {
         Error::Unsupported { device: self.properties.device.clone(), what: what.to_owned() }
     }
 
-    /// Makes sure that the device touches no memory: by its own reset, then by the bus.
-    fn quiesce(&mut self) -> Result<()> {
-        let stopped = transport::reset(&self.structures.common);
-        let silent = match &self.interrupt {
-            Some((kind, _)) => self.device.disable_interrupts(*kind),
-            None => Ok(()),
-        };
-        let off_the_bus = self.device.set_bus_master(false);
-        self.health.note(stopped).and(silent).and(off_the_bus)
-    }
-
     /// A fault of the device's own account, or its absence, is one of ours too.
     fn check_status(&mut self) -> Result<()> {
         self.health.check()?;
@@ -285,7 +311,7 @@ impl<Q: Virtqueue> VirtioNet<Q> {
     }
 }
 
-impl<Q: Virtqueue> Nic for VirtioNet<Q> {
+impl<Q: Virtqueue<Memory = DmaMemory>, T: Virtqueue> Nic for VirtioNet<Q, T> {
     fn properties(&self) -> &NicProperties {
         &self.properties
     }
@@ -410,11 +436,12 @@ impl<Q: Virtqueue> Nic for VirtioNet<Q> {
     }
 }
 
-impl<Q: Virtqueue> Drop for VirtioNet<Q> {
+impl<Q: Virtqueue, T: Virtqueue> Drop for VirtioNet<Q, T> {
     /// Before any field goes: no memory of the queues is given up that the device could still touch.
     fn drop(&mut self) {
-        if let Err(e) = self.quiesce() {
-            tracing::warn!(device = self.health.device(), "while closing: {e}");
+        match self.quiesce() {
+            Ok(()) => self.tx.queue.let_go(),
+            Err(e) => tracing::warn!(device = self.health.device(), "while closing: {e}"),
         }
     }
 }

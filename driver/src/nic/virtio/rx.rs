@@ -23,12 +23,12 @@ pub(super) struct RxQueue<Q> {
     armed: bool,
 }
 
-impl<Q: Virtqueue> RxQueue<Q> {
+impl<Q: Virtqueue<Memory = DmaMemory>> RxQueue<Q> {
     /// For frames of at most `max_frame` bytes.
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16, max_frame: usize) -> Result<Self> {
         let buffer = (HEADER + max_frame + TAG).next_multiple_of(64).max(2048);
         Ok(Self {
-            queue: Q::new(domain, index, size)?,
+            queue: Q::in_host(domain, index, size)?,
             buffers: DmaMemory::allocate(domain.clone(), usize::from(size) * buffer, Rights::WRITE)?,
             buffer,
             armed: false,

@@ -7,7 +7,8 @@ use std::time::Duration;
 use super::model::Device;
 use super::transport::Status;
 use super::*;
-use crate::nic::testing::{Modelled, Payload, put, received, reclaimed};
+use crate::dma::Rights;
+use crate::nic::testing::{Modelled, Payload, adapter_memory, put, received, reclaimed, send_bursts};
 
 type Function = Arc<Modelled<Device>>;
 
@@ -383,8 +384,8 @@ fn what_the_device_writes_over_our_part_of_the_rings_is_not_believed() {
         // All descriptors and the available ring: ones.
         function.with(|device, bus| {
             let [descriptors, available, _] = device.queues[1].addresses;
-            bus.write(descriptors, &[0xff; 16 * 16]);
-            bus.write(available, &[0xff; 2]);
+            bus.overwrite(descriptors, &[0xff; 16 * 16]);
+            bus.overwrite(available, &[0xff; 2]);
         });
         assert_eq!(reclaimed(&mut *nic), [n]);
         assert!(function.with(|device, _| device.wire.sent.pop_front()).unwrap() == bytes);
@@ -462,4 +463,33 @@ fn closing_quiets_the_device_before_memory_goes() {
     assert_eq!(function.with(|device, _| device.status), 0);
     drop(payload);
     assert!(function.bus.space.is_empty());
+}
+
+/// Descriptors and the available ring lie in adapter memory, where the device may only read; the model's accesses are
+/// checked against what is mapped.
+#[test]
+fn a_transmit_queue_in_adapter_memory_is_only_read() {
+    for features in [all(), all() - Features::RING_EVENT_IDX, least()] {
+        let memory = adapter_memory();
+        let config = NicConfig {
+            tx_ring: 16,
+            tx_ring_place: RingPlace::Adapter(memory.clone()),
+            ..NicConfig::default()
+        };
+        let function = Modelled::new(Device::new(features));
+        let mut nic = crate::nic::open(function.clone(), &config).unwrap();
+        assert_eq!(nic.properties().tx_ring_memory.as_deref(), Some("test"));
+        let windows = memory.windows();
+        assert_eq!(windows.windows - windows.left, 1);
+        let space = &function.bus.space;
+        let at = memory.last_window();
+        assert_eq!(space.rights_of(at), Some(Rights::READ));
+        let payload = Payload::new(function.domain().clone());
+        let sent = || function.with(|device, _| device.wire.sent.pop_front());
+        send_bursts(&mut *nic, &payload, 2000, sent);
+        nic.reset().unwrap();
+        send_bursts(&mut *nic, &payload, 20, sent);
+        drop(nic);
+        assert_eq!((space.rights_of(at), memory.windows().left), (None, windows.windows));
+    }
 }

@@ -6,6 +6,7 @@ use super::header::HEADER;
 use super::queue::{Access, Virtqueue};
 use crate::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use crate::nic::frame::FrameSize;
+use crate::nic::place::Shared;
 use crate::nic::{NicStatistics, TxFrame};
 use crate::{DeviceFault, Result};
 
@@ -27,10 +28,16 @@ struct Slot {
 }
 
 impl<Q: Virtqueue> TxQueue<Q> {
-    pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
+    pub(super) fn new(
+        of: &<Q::Memory as Shared>::Of,
+        domain: &Arc<dyn DmaDomain>,
+        device: &str,
+        index: u16,
+        size: u16,
+    ) -> Result<Self> {
         let zeros = DmaMemory::allocate(domain.clone(), HEADER, Rights::READ)?;
         Ok(Self {
-            queue: Q::new(domain, index, size)?,
+            queue: Q::new(of, domain, device, index, size)?,
             header: zeros.segment(0..HEADER)?,
             _zeros: zeros,
             slots: vec![Slot::default(); size.into()].into(),

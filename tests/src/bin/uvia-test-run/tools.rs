@@ -157,9 +157,13 @@ fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
 fn adapter_memory(guest: &Guest) -> Result<Verdict, Failure> {
     let pair = "--class pio --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --json --iterations 2000";
     let mut figures = Vec::new();
-    for what in
-        ["lat --size 64", "lat --size 448 --interleave", "bw --size 448", "lat --level reception --vis 3"]
-    {
+    for what in [
+        "lat --size 64",
+        "lat --size 448 --interleave",
+        "bw --size 448",
+        "lat --level reception --vis 3",
+        "lat --size 64 --ring-in-adapter-memory",
+    ] {
         for object in objects(guest, &format!("uvia-perf {what} {pair}"))? {
             let figure = object["p50_us"].as_f64().or(object["mb_per_s"].as_f64());
             let figure = figure.filter(|figure| *figure > 0.0).ok_or(format!("no figure in {object}"))?;
@@ -167,6 +171,10 @@ fn adapter_memory(guest: &Guest) -> Result<Verdict, Failure> {
         }
     }
     println!("   p50 in us, or MB/s: {}", figures.join(", "));
+    let info = objects(guest, "uvia-info --nic \"$UVIA_NIC_A\" --ring-in-adapter-memory --json")?;
+    if info[0]["rings"]["tx_memory"] != info[0]["classes"]["pio"]["memory"] {
+        return Err(format!("the transmit ring does not lie in adapter memory: {}", info[0]).into());
+    }
     let beyond = "uvia-perf lat --class pio --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 449; [ $? != 0 ]";
     shell_ok(guest, beyond)?;
     shell_refused(

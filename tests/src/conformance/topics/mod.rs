@@ -17,3 +17,4 @@ pub mod removal;
 pub mod reset;
 pub mod sizes;
 pub mod statistics;
+pub mod transmit_ring;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use uvia::{AdapterMemory, Encapsulation, MacAddress, Nic, NicOptions};
-use uvia_driver::nic::NicConfig;
-use uvia_tools::{Failure, NicArgs};
+use uvia_driver::nic::{NicConfig, RingPlace};
+use uvia_tools::Failure;
 
 use crate::cli::{Class, Level, Op, PairOrHost, ViArgs, Wait};
 use crate::load::{Load, Test};
@@ -38,8 +38,8 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
     match args.ends.choice()? {
         PairOrHost::Pair(a, b) => {
             let memory = adapter_memory(args)?;
-            let a = open(a, "pair-a", 0, &args.nic, memory.clone())?;
-            let b = open(b, "pair-b", 1, &args.nic, memory)?;
+            let a = open(a, "pair-a", 0, args, memory.clone())?;
+            let b = open(b, "pair-b", 1, args, memory)?;
             ready(&a, load.timeout)?;
             ready(&b, load.timeout)?;
             if args.interleave {
@@ -55,7 +55,7 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
         }
         PairOrHost::Listen { keep } => {
             // Which class it is, clients say.
-            let nic = open_own(&args.nic, given(args).map(AdapterMemory::open).transpose()?)?;
+            let nic = open_own(args, given(args).map(AdapterMemory::open).transpose()?)?;
             ready(&nic, load.timeout)?;
             let counted = Counters::of(args, &[&nic]);
             eprintln!("uvia-perf: waiting as {:?} ({})", nic.name(), nic.properties().mac);
@@ -64,7 +64,7 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             outcome
         }
         PairOrHost::To(peer) => {
-            let nic = open_own(&args.nic, adapter_memory(args)?)?;
+            let nic = open_own(args, adapter_memory(args)?)?;
             ready(&nic, load.timeout)?;
             let host = match peer.parse::<MacAddress>() {
                 Ok(mac) => mac,
@@ -235,16 +235,24 @@ fn given(args: &ViArgs) -> Option<&str> {
 /// Opens the adapter memory, where the class needs it.
 fn adapter_memory(args: &ViArgs) -> Result<Option<Arc<AdapterMemory>>, Failure> {
     match (args.class, given(args)) {
-        (Class::Dma, _) => Ok(None),
-        (Class::Pio, Some(name)) => Ok(Some(AdapterMemory::open(name)?)),
-        (Class::Pio, None) => Err(Failure::usage(
-            "--class pio sends from an adapter's memory: give --adapter-memory ADDR or set UVIA_ADAPTER_MEMORY",
+        (Class::Dma, _) if !args.ring_in_adapter_memory => Ok(None),
+        (_, Some(name)) => Ok(Some(AdapterMemory::open(name)?)),
+        (_, None) => Err(Failure::usage(
+            "--class pio and --ring-in-adapter-memory need an adapter's memory: give --adapter-memory ADDR or set UVIA_ADAPTER_MEMORY",
         )),
     }
 }
 
-fn open_own(args: &NicArgs, memory: Option<Arc<AdapterMemory>>) -> Result<Nic, Failure> {
-    open_as(args.device()?, NicOptions { adapter_memory: memory, ..args.options()? })
+fn open_own(args: &ViArgs, memory: Option<Arc<AdapterMemory>>) -> Result<Nic, Failure> {
+    open_as(args.nic.device()?, with_memory(args, args.nic.options()?, memory))
+}
+
+/// Options with adapter memory, in which the transmit ring may lie too.
+fn with_memory(args: &ViArgs, mut options: NicOptions, memory: Option<Arc<AdapterMemory>>) -> NicOptions {
+    if let Some(memory) = memory.clone().filter(|_| args.ring_in_adapter_memory) {
+        options.adapter.tx_ring_place = RingPlace::Adapter(memory);
+    }
+    NicOptions { adapter_memory: memory, ..options }
 }
 
 /// The two ends of a pair need names of their own, if only so that neither takes a query for the other's, and over UDP
@@ -253,10 +261,11 @@ fn open(
     device: &str,
     name: &str,
     number: u32,
-    args: &NicArgs,
+    args: &ViArgs,
     memory: Option<Arc<AdapterMemory>>,
 ) -> Result<Nic, Failure> {
-    let mut options = NicOptions { name: Some(name.to_owned()), adapter_memory: memory, ..args.options()? };
+    let options = NicOptions { name: Some(name.to_owned()), ..args.nic.options()? };
+    let mut options = with_memory(args, options, memory);
     if let Encapsulation::Udp(udp) = &mut options.encapsulation {
         udp.address = Ipv4Addr::from_bits(udp.address.to_bits().wrapping_add(number));
     }

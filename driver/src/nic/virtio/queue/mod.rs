@@ -11,8 +11,9 @@ use std::sync::Arc;
 pub(super) use packed::PackedQueue;
 pub(super) use split::SplitQueue;
 
-use crate::dma::{DmaDomain, DmaSegment};
+use crate::dma::{DmaDomain, DmaMemory, DmaSegment};
 use crate::mmio::Registers;
+use crate::nic::place::Shared;
 use crate::{DeviceFault, Result};
 
 /// Which way a buffer's bytes go.
@@ -38,8 +39,31 @@ pub(super) trait Virtqueue: Sized + Send {
     /// Whether this is the layout that VIRTIO_F_RING_PACKED stands for.
     const PACKED: bool;
 
-    /// Memory for a queue of `size` descriptors, of a size that the layout allows.
-    fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self>;
+    /// What the driver writes of it lies here; what only the device writes, always in the host's memory.
+    type Memory: Shared;
+
+    /// Memory for a queue of `size` descriptors, of a size that the layout allows, for a device of that name.
+    fn new(
+        of: &<Self::Memory as Shared>::Of,
+        domain: &Arc<dyn DmaDomain>,
+        device: &str,
+        index: u16,
+        size: u16,
+    ) -> Result<Self>;
+
+    /// As [`Self::new`], all of it in the host's memory.
+    fn in_host(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self>
+    where
+        Self: Virtqueue<Memory = DmaMemory>,
+    {
+        Self::new(&(), domain, "", index, size)
+    }
+
+    /// The adapter memory that it lies in, where it does.
+    fn memory(&self) -> Option<&str>;
+
+    /// The device was stopped for good.
+    fn let_go(&mut self);
 
     /// An empty queue, for a device that was reset and knows of none.
     fn restart(&mut self, event_idx: bool);

@@ -10,13 +10,12 @@ use super::{Access, Used, Virtqueue, needs_event, unknown};
 use crate::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use crate::mmio::Registers;
 use crate::nic::order;
+use crate::nic::place::Shared;
 use crate::{DeviceFault, Result};
 
-/// `struct pvirtq_desc`: address, length, id, flags.
+/// `struct pvirtq_desc`: address; then length, id and flags, a word that is stored at once.
 const DESCRIPTOR: usize = 16;
 const LENGTH: usize = 8;
-const ID: usize = 12;
-const FLAGS: usize = 14;
 /// The buffer goes on in the next descriptor.
 const DESC_F_NEXT: u16 = 1;
 /// The device writes the buffer (and only writes it).
@@ -27,6 +26,8 @@ const DESC_F_USED: u16 = 1 << 15;
 
 /// `struct pvirtq_event_suppress`: a place and its lap's bit, then one of these.
 const EVENT: usize = 4;
+const DRIVER_EVENT: usize = 0;
+const DEVICE_EVENT: usize = EVENT;
 const EVENT_ENABLE: u16 = 0;
 const EVENT_DISABLE: u16 = 1;
 /// At that place: only with EVENT_IDX.
@@ -69,11 +70,14 @@ impl Place {
 }
 
 /// One virtqueue.
-pub(in super::super) struct PackedQueue {
+pub(in super::super) struct PackedQueue<M = DmaMemory> {
     index: u16,
     size: u16,
     event_idx: bool,
-    memory: DmaMemory,
+    /// The descriptors, which both write.
+    ring: M,
+    /// When either wants to hear from the other: first ours.
+    events: DmaMemory,
     records: Box<[Record]>,
     /// First id of the free list.
     free: u16,
@@ -81,8 +85,9 @@ pub(in super::super) struct PackedQueue {
     free_count: u16,
     /// Where the next chain goes.
     avail: Place,
-    /// The first chain that was not shown yet: its place, and the flags that will make it and all behind it available.
-    held: Option<(u16, u16)>,
+    /// The first chain that was not shown yet: its place, and the word whose flags will make it and all behind it
+    /// available.
+    held: Option<(u16, u64)>,
     /// Descriptors shown since a notification was last thought about, and queued but not shown.
     unasked: u16,
     unshown: u16,
@@ -106,29 +111,19 @@ struct Record {
     iova: u64,
 }
 
-impl PackedQueue {
-    fn driver_event(&self) -> usize {
-        usize::from(self.size) * DESCRIPTOR
-    }
-
-    fn device_event(&self) -> usize {
-        self.driver_event() + EVENT
-    }
-
+impl<M: Shared> PackedQueue<M> {
     /// Writes a descriptor at the place for the next one. The first one that was not shown keeps its old flags, by which
     /// it is not available in this lap: the device looks no further.
     #[inline]
     fn describe(&mut self, id: u16, iova: u64, len: u32, flags: u16) {
         let at = usize::from(self.avail.slot) * DESCRIPTOR;
         let flags = flags | self.avail.available();
-        self.memory.write(at, iova.to_le());
+        self.ring.store(at, iova);
+        let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
         if self.held.is_none() {
-            self.held = Some((self.avail.slot, flags));
-            self.memory.write(at + LENGTH, len.to_le());
-            self.memory.write(at + ID, id.to_le());
+            self.held = Some((self.avail.slot, word));
         } else {
-            let word = u64::from(len) | u64::from(id) << 32 | u64::from(flags) << 48;
-            self.memory.write(at + LENGTH, word.to_le());
+            self.ring.store(at + LENGTH, word);
         }
         self.avail.advance(1, self.size);
         self.unshown += 1;
@@ -136,7 +131,7 @@ impl PackedQueue {
 
     /// What the device wishes: a place, and when.
     fn wish(&self) -> (u16, u16) {
-        let word = u32::from_le(self.memory.read::<u32>(self.device_event()));
+        let word = u32::from_le(self.events.read::<u32>(DEVICE_EVENT));
         (word as u16, (word >> 16) as u16 & 3)
     }
 
@@ -169,21 +164,24 @@ impl PackedQueue {
     /// Says when we want to be interrupted.
     fn say(&mut self, place: u16, flags: u16) {
         let word = u32::from(place) | u32::from(flags) << 16;
-        self.memory.write(self.driver_event(), word.to_le());
+        self.events.write(DRIVER_EVENT, word.to_le());
     }
 }
 
-impl Virtqueue for PackedQueue {
+impl<M: Shared> Virtqueue for PackedQueue<M> {
     const PACKED: bool = true;
 
-    fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
+    type Memory = M;
+
+    fn new(of: &M::Of, domain: &Arc<dyn DmaDomain>, device: &str, index: u16, size: u16) -> Result<Self> {
         let entries = usize::from(size);
-        let len = entries * DESCRIPTOR + 2 * EVENT;
+        let both = Rights::READ | Rights::WRITE;
         Ok(Self {
             index,
             size,
             event_idx: false,
-            memory: DmaMemory::allocate(domain.clone(), len, Rights::READ | Rights::WRITE)?,
+            ring: M::allocate(of, domain, device, entries * DESCRIPTOR, both)?,
+            events: DmaMemory::allocate(domain.clone(), 2 * EVENT, both)?,
             records: vec![Record::default(); entries].into(),
             free: 0,
             free_count: 0,
@@ -198,9 +196,10 @@ impl Virtqueue for PackedQueue {
     }
 
     fn restart(&mut self, event_idx: bool) {
-        for offset in (0..usize::from(self.size) * DESCRIPTOR + 2 * EVENT).step_by(8) {
-            self.memory.write(offset, 0u64);
+        for offset in (0..usize::from(self.size) * DESCRIPTOR).step_by(8) {
+            self.ring.store(offset, 0);
         }
+        self.events.write(0, 0u64);
         for (n, record) in self.records.iter_mut().enumerate() {
             *record = Record { next: n as u16 + 1, ..Record::default() };
         }
@@ -213,7 +212,16 @@ impl Virtqueue for PackedQueue {
         self.say(0, EVENT_DISABLE);
     }
 
+    fn memory(&self) -> Option<&str> {
+        self.ring.memory()
+    }
+
+    fn let_go(&mut self) {
+        self.ring.set_in_use(false);
+    }
+
     fn attach(&mut self, notify: Registers) {
+        self.ring.set_in_use(true);
         self.notify = Some(notify);
     }
 
@@ -226,15 +234,15 @@ impl Virtqueue for PackedQueue {
     }
 
     fn descriptor_area(&self) -> u64 {
-        self.memory.iova()
+        self.ring.iova()
     }
 
     fn driver_area(&self) -> u64 {
-        self.memory.iova() + self.driver_event() as u64
+        self.events.iova() + DRIVER_EVENT as u64
     }
 
     fn device_area(&self) -> u64 {
-        self.memory.iova() + self.device_event() as u64
+        self.events.iova() + DEVICE_EVENT as u64
     }
 
     fn heads(&self) -> impl Iterator<Item = u16> {
@@ -274,10 +282,11 @@ impl Virtqueue for PackedQueue {
 
     #[inline]
     fn show(&mut self) {
-        let Some((slot, flags)) = self.held.take() else { return };
+        let Some((slot, word)) = self.held.take() else { return };
         // Descriptors before the flags that make the first of them available (2.8.21.2).
-        order::before_publish();
-        self.memory.write(usize::from(slot) * DESCRIPTOR + FLAGS, flags.to_le());
+        M::before_publish();
+        self.ring.store(usize::from(slot) * DESCRIPTOR + LENGTH, word);
+        M::after_publish();
         self.unasked = self.unasked.saturating_add(self.unshown).min(self.size);
         self.unshown = 0;
     }
@@ -295,12 +304,12 @@ impl Virtqueue for PackedQueue {
     #[inline]
     fn take(&mut self) -> std::result::Result<Option<Used>, DeviceFault> {
         let at = usize::from(self.used.slot) * DESCRIPTOR;
-        if !self.used.is_used(u16::from_le(self.memory.read(at + FLAGS))) {
+        if !self.used.is_used((self.ring.load(at + LENGTH) >> 48) as u16) {
             return Ok(None);
         }
         // The flags before the rest, and the buffers, that they stand for (2.8.21.4).
         order::after_done();
-        let word = u64::from_le(self.memory.read(at + LENGTH));
+        let word = self.ring.load(at + LENGTH);
         let (id, written) = ((word >> 32) as u16, word as u32);
         let Some(record) = self.records.get_mut(usize::from(id)).filter(|r| r.chain > 0) else {
             return Err(unknown(id.into()));

@@ -31,16 +31,16 @@ impl Device {
         let mut parts = Vec::new();
         loop {
             let at = usize::from(self.avail.slot) * DESCRIPTOR;
-            let flags: u16 = queue.memory.read(at + FLAGS);
+            let flags = (queue.ring.load(at + LENGTH) >> 48) as u16;
             let mine = flags & (DESC_F_AVAIL | DESC_F_USED) == self.avail.available();
             if !mine {
                 assert!(parts.is_empty(), "a chain of which a part is not available");
                 return None;
             }
             let write = flags & DESC_F_WRITE != 0;
-            parts.push((queue.memory.read(at), queue.memory.read(at + LENGTH), write));
+            parts.push((queue.ring.read(at), queue.ring.read(at + LENGTH), write));
             assert!(parts.len() <= usize::from(queue.size), "a chain without end");
-            let id = queue.memory.read(at + ID);
+            let id = (queue.ring.load(at + LENGTH) >> 32) as u16;
             self.avail.advance(1, queue.size);
             if flags & DESC_F_NEXT == 0 {
                 return Some(Chain { id, parts });
@@ -53,7 +53,7 @@ impl Device {
         let at = usize::from(self.used.slot) * DESCRIPTOR;
         let flags = if self.used.lap { DESC_F_AVAIL | DESC_F_USED } else { 0 };
         let word = u64::from(written) | u64::from(chain.id) << 32 | u64::from(flags) << 48;
-        queue.memory.write(at + LENGTH, word);
+        queue.ring.write(at + LENGTH, word);
         self.used.advance(chain.parts.len() as u16, queue.size);
     }
 
@@ -61,7 +61,7 @@ impl Device {
     fn wish(&self, queue: &PackedQueue, on: bool) {
         let lap = if self.avail.lap { LAP } else { 0 };
         let (place, flags) = if on { (self.avail.slot | lap, EVENT_DESC) } else { (0, EVENT_DISABLE) };
-        queue.memory.write(queue.device_event(), u32::from(place) | u32::from(flags) << 16);
+        queue.events.write(DEVICE_EVENT, u32::from(place) | u32::from(flags) << 16);
     }
 }
 
@@ -72,7 +72,7 @@ fn segment(iova: u64, len: u32) -> DmaSegment {
 
 fn queue(size: u16) -> PackedQueue {
     let domain: Arc<dyn DmaDomain> = Arc::new(Space::default());
-    let mut queue = PackedQueue::new(&domain, 1, size).unwrap();
+    let mut queue = PackedQueue::in_host(&domain, 1, size).unwrap();
     queue.restart(true);
     queue
 }
@@ -253,7 +253,7 @@ proptest! {
                     // Mostly what could be one.
                     let flags = if queue.used.lap { DESC_F_AVAIL | DESC_F_USED } else { 0 };
                     let likely = u64::from(flags) << 48 | u64::from(word as u16 % (size + 1)) << 32;
-                    queue.memory.write(at, if what == 3 { word } else { likely });
+                    queue.ring.write(at, if what == 3 { word } else { likely });
                 }
                 _ => {
                     if let Ok(Some(used)) = queue.take() {
@@ -272,7 +272,7 @@ proptest! {
 #[test]
 fn an_interrupt_is_asked_for_at_the_next_chain_done_and_then_no_more() {
     let mut queue = queue(4);
-    let said = |queue: &PackedQueue| queue.memory.read::<u32>(queue.driver_event());
+    let said = |queue: &PackedQueue| queue.events.read::<u32>(DRIVER_EVENT);
     assert_eq!(said(&queue), u32::from(EVENT_DISABLE) << 16);
     queue.listen();
     assert_eq!(said(&queue), u32::from(EVENT_DESC) << 16 | u32::from(LAP));

@@ -6,6 +6,7 @@ use super::{Access, Used, Virtqueue, needs_event, unknown};
 use crate::dma::{DmaDomain, DmaMemory, DmaSegment, Rights};
 use crate::mmio::Registers;
 use crate::nic::order;
+use crate::nic::place::Shared;
 use crate::{DeviceFault, Result};
 
 /// `struct virtq_desc`: address, length, flags, next.
@@ -24,18 +25,24 @@ const RING: usize = 4;
 /// `struct virtq_used_elem`: id, length.
 const USED_ELEMENT: usize = 8;
 
+/// Where in its memory the used ring is. It must be aligned to 4 (2.7); here so that its elements are to 8, and each is
+/// read in one access.
+const USED: usize = USED_ELEMENT - RING;
+
 /// Where a used_event is out of reach for all sizes of queues.
 const FAR: u16 = 0x8000;
 
 /// One virtqueue.
-pub(in super::super) struct SplitQueue {
+pub(in super::super) struct SplitQueue<M = DmaMemory> {
     index: u16,
     size: u16,
     event_idx: bool,
-    memory: DmaMemory,
-    /// Offsets in `memory`; the descriptors are at 0.
+    /// The descriptors, from 0 on, and the available ring: the device only reads them.
+    driver: M,
+    /// Where in `driver` the available ring is.
     avail: usize,
-    used: usize,
+    /// The used ring, which it writes.
+    device: DmaMemory,
     records: Box<[Record]>,
     /// First descriptor of the free list.
     free: u16,
@@ -62,17 +69,17 @@ struct Record {
     chain: u16,
 }
 
-impl SplitQueue {
+impl<M: Shared> SplitQueue<M> {
     fn describe(&mut self, at: u16, buffer: DmaSegment, flags: u16, next: u16) {
         let offset = usize::from(at) * DESCRIPTOR;
-        self.memory.write(offset, buffer.iova().to_le());
+        self.driver.store(offset, buffer.iova());
         let word = u64::from(buffer.len()) | u64::from(flags) << 32 | u64::from(next) << 48;
-        self.memory.write(offset + 8, word.to_le());
+        self.driver.store(offset + 8, word);
     }
 
     fn queue(&mut self, head: u16) {
         let slot = usize::from(self.avail_next & (self.size - 1));
-        self.memory.write(self.avail + RING + 2 * slot, head.to_le());
+        self.driver.store16(self.avail + RING + 2 * slot, head);
         self.avail_next = self.avail_next.wrapping_add(1);
         self.in_flight += 1;
     }
@@ -80,7 +87,7 @@ impl SplitQueue {
     /// Whether the device has put more into the used ring.
     #[inline]
     fn look(&mut self) -> std::result::Result<bool, DeviceFault> {
-        let seen = u16::from_le(self.memory.read(self.used + INDEX));
+        let seen = u16::from_le(self.device.read(USED + INDEX));
         if seen == self.used_taken {
             return Ok(false);
         }
@@ -102,27 +109,30 @@ impl SplitQueue {
     }
 
     fn avail_event(&self) -> usize {
-        self.used + RING + USED_ELEMENT * usize::from(self.size)
+        USED + RING + USED_ELEMENT * usize::from(self.size)
     }
 }
 
-impl Virtqueue for SplitQueue {
+impl<M: Shared> Virtqueue for SplitQueue<M> {
     const PACKED: bool = false;
 
-    fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16) -> Result<Self> {
+    type Memory = M;
+
+    fn new(of: &M::Of, domain: &Arc<dyn DmaDomain>, device: &str, index: u16, size: u16) -> Result<Self> {
         let entries = usize::from(size);
         let avail = entries * DESCRIPTOR;
-        // Behind each ring two bytes for the other side's event index. The used ring must be aligned to 4
-        // (2.7); here so that its elements are to 8, and each is read in one access.
-        let used = (avail + RING + 2 * entries + 2).next_multiple_of(USED_ELEMENT) + RING;
-        let len = used + RING + USED_ELEMENT * entries + 2;
+        // Behind each ring two bytes for the other side's event index.
+        let (avail_end, used_end) =
+            (avail + RING + 2 * entries + 2, USED + RING + USED_ELEMENT * entries + 2);
+        let both = Rights::READ | Rights::WRITE;
         Ok(Self {
             index,
             size,
             event_idx: false,
-            memory: DmaMemory::allocate(domain.clone(), len, Rights::READ | Rights::WRITE)?,
+            driver: M::allocate(of, domain, device, avail_end, Rights::READ)?,
             avail,
-            used,
+            // Devices read what they wrote there, too.
+            device: DmaMemory::allocate(domain.clone(), used_end, both)?,
             records: vec![Record::default(); entries].into(),
             free: 0,
             free_count: 0,
@@ -137,8 +147,11 @@ impl Virtqueue for SplitQueue {
     }
 
     fn restart(&mut self, event_idx: bool) {
-        for offset in (0..self.memory.len()).step_by(8) {
-            self.memory.write(offset, 0u64);
+        for offset in (0..self.driver.len()).step_by(8) {
+            self.driver.store(offset, 0);
+        }
+        for offset in (0..self.device.len()).step_by(8) {
+            self.device.write(offset, 0u64);
         }
         for (n, record) in self.records.iter_mut().enumerate() {
             *record = Record { next: n as u16 + 1, chain: 0 };
@@ -151,7 +164,16 @@ impl Virtqueue for SplitQueue {
         self.silence();
     }
 
+    fn memory(&self) -> Option<&str> {
+        self.driver.memory()
+    }
+
+    fn let_go(&mut self) {
+        self.driver.set_in_use(false);
+    }
+
     fn attach(&mut self, notify: Registers) {
+        self.driver.set_in_use(true);
         self.notify = Some(notify);
     }
 
@@ -164,15 +186,15 @@ impl Virtqueue for SplitQueue {
     }
 
     fn descriptor_area(&self) -> u64 {
-        self.memory.iova()
+        self.driver.iova()
     }
 
     fn driver_area(&self) -> u64 {
-        self.memory.iova() + self.avail as u64
+        self.driver.iova() + self.avail as u64
     }
 
     fn device_area(&self) -> u64 {
-        self.memory.iova() + self.used as u64
+        self.device.iova() + USED as u64
     }
 
     fn heads(&self) -> impl Iterator<Item = u16> {
@@ -221,8 +243,9 @@ impl Virtqueue for SplitQueue {
             return;
         }
         // Descriptors and ring entries before the index that makes them valid (2.7.13.3).
-        order::before_publish();
-        self.memory.write(self.avail + INDEX, self.avail_next.to_le());
+        M::before_publish();
+        self.driver.store16(self.avail + INDEX, self.avail_next);
+        M::after_publish();
         self.avail_shown = self.avail_next;
     }
 
@@ -237,10 +260,10 @@ impl Virtqueue for SplitQueue {
         order::store_then_load();
         self.avail_asked = new;
         let wanted = if self.event_idx {
-            let event = u16::from_le(self.memory.read(self.avail_event()));
+            let event = u16::from_le(self.device.read(self.avail_event()));
             needs_event(event, new, old)
         } else {
-            u16::from_le(self.memory.read(self.used)) & USED_F_NO_NOTIFY == 0
+            u16::from_le(self.device.read(USED)) & USED_F_NO_NOTIFY == 0
         };
         let Some(register) = self.notify.as_ref().filter(|_| wanted) else { return false };
         register.write16(0, self.index);
@@ -253,7 +276,7 @@ impl Virtqueue for SplitQueue {
             return Ok(None);
         }
         let slot = usize::from(self.used_taken & (self.size - 1));
-        let element = u64::from_le(self.memory.read(self.used + RING + USED_ELEMENT * slot));
+        let element = u64::from_le(self.device.read(USED + RING + USED_ELEMENT * slot));
         let (id, written) = (element as u32, (element >> 32) as u32);
         let head = id as u16;
         let Some(record) = self.records.get_mut(id as usize).filter(|r| r.chain > 0) else {
@@ -279,17 +302,17 @@ impl Virtqueue for SplitQueue {
     #[inline]
     fn silence(&mut self) {
         if self.event_idx {
-            self.memory.write(self.used_event(), self.used_taken.wrapping_add(FAR).to_le());
+            self.driver.store16(self.used_event(), self.used_taken.wrapping_add(FAR));
         } else {
-            self.memory.write(self.avail, AVAIL_F_NO_INTERRUPT.to_le());
+            self.driver.store16(self.avail, AVAIL_F_NO_INTERRUPT);
         }
     }
 
     fn listen(&mut self) {
         if self.event_idx {
-            self.memory.write(self.used_event(), self.used_taken.to_le());
+            self.driver.store16(self.used_event(), self.used_taken);
         } else {
-            self.memory.write(self.avail, 0u16);
+            self.driver.store16(self.avail, 0);
         }
         // Our wish before its index: the device stores its index, then looks at our wish (2.7.10).
         order::store_then_load();

@@ -58,6 +58,8 @@ int main(int argc, char **argv)
     VIP_VI_HANDLE vi, peer;
     VIP_MEM_HANDLE handles[2];
     VIP_DESCRIPTOR *done;
+    static unsigned char message[512], other[512];
+    VIPX_TEMPLATE_HANDLE template;
     struct address there = {6, 1, {0}}, here = {6, 1, {0}};
     unsigned n;
 
@@ -121,6 +123,44 @@ int main(int argc, char **argv)
         CHECK(memcmp(memory[0].bytes, memory[1].bytes, length) == 0);
         OK(VipSendWait(vi, PATIENCE, &done));
     }
+
+    /* Bytes that are registered nowhere, and a message that is prebuilt. */
+    GIVES(VIP_ERROR_NOT_SUPPORTED, VipxPostInject(peer, &memory[1].descriptor, handles[1], "x", 1));
+    GIVES(VIP_ERROR_NOT_SUPPORTED, VipxCreateTemplate(peer, "x", 1, &template));
+    GIVES(VIP_INVALID_MTU, VipxCreateTemplate(vi, message, pio.MaxTransferSize + 1, &template));
+    GIVES(VIP_INVALID_PARAMETER, VipxCreateTemplate(vi, message, 1, NULL));
+    GIVES(VIP_INVALID_PARAMETER, VipxCreateTemplate(vi, NULL, 1, &template));
+    memset(message, 7, sizeof message);
+    OK(VipxCreateTemplate(vi, message, 200, &template));
+    GIVES(VIP_INVALID_PARAMETER, VipxPatchTemplate(template, 199, "ab", 2));
+    GIVES(VIP_INVALID_PARAMETER, VipxPatchTemplate(vi, 0, "ab", 2));
+    for (n = 0; n < 100; n++) {
+        unsigned length = n % 3 ? 200 : 1 + n * 13 % 448;
+        set(&memory[1], handles[1], 448);
+        OK(VipPostRecv(peer, &memory[1].descriptor, handles[1]));
+        set(&memory[0], handles[0], 0);
+        memory[0].descriptor.CS.SegCount = 0;
+        if (n % 3) {
+            message[3 + n] = (unsigned char)n;
+            OK(VipxPatchTemplate(template, 3 + n, &message[3 + n], 1));
+            OK(VipxPostTemplate(template, &memory[0].descriptor, handles[0]));
+        } else {
+            memset(other, (int)n, length);
+            OK(VipxPostInject(vi, &memory[0].descriptor, handles[0], other, length));
+            memset(other, 0xee, length);
+            memset(other, (int)n, length);
+        }
+        OK(VipRecvWait(peer, PATIENCE, &done));
+        CHECK(done == &memory[1].descriptor && done->CS.Length == length);
+        CHECK(memcmp(n % 3 ? message : other, memory[1].bytes, length) == 0);
+        OK(VipSendWait(vi, PATIENCE, &done));
+        CHECK(done == &memory[0].descriptor);
+    }
+    OK(VipxDestroyTemplate(template));
+    GIVES(VIP_INVALID_PARAMETER, VipxDestroyTemplate(template));
+    set(&memory[0], handles[0], 0);
+    memory[0].descriptor.CS.SegCount = 0;
+    GIVES(VIP_INVALID_PARAMETER, VipxPostTemplate(template, &memory[0].descriptor, handles[0]));
     OK(VipDisconnect(vi));
     OK(VipDisconnect(peer));
     OK(VipDestroyVi(vi));
