@@ -1,5 +1,6 @@
 //! Virtual interfaces: the endpoints that programs hold.
 
+mod bulk;
 mod inject;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

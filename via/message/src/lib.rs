@@ -33,6 +33,7 @@ mod core;
 pub mod description;
 pub mod directory;
 mod error;
+mod lock;
 mod modes;
 mod packet;
 mod policy;
