@@ -869,6 +869,7 @@ impl Shared {
     }
 
     /// Posts receives that were checked and counted, all in one turn.
+    #[expect(clippy::vec_box, reason = "they move by the box")]
     pub(crate) fn post_receives(&self, vi: ViId, descriptors: &mut Vec<Box<Descriptor>>) {
         let Some(mut core) = self.core.try_take() else {
             return descriptors

@@ -43,8 +43,12 @@ impl Channel {
         self.number
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     #[inline]
-    fn check(&self, rank: usize) -> Result<()> {
+    pub(crate) fn check(&self, rank: usize) -> Result<()> {
         if rank >= self.shared.size || rank == self.shared.rank { self.wrong(rank) } else { Ok(()) }
     }
 
@@ -135,7 +139,7 @@ impl Channel {
     }
 
     #[inline]
-    fn source(&self, source: Source) -> Result<Option<usize>> {
+    pub(crate) fn source(&self, source: Source) -> Result<Option<usize>> {
         match source {
             Source::Any => Ok(None),
             Source::Rank(rank) => self.check(rank).map(|()| Some(rank)),

@@ -9,7 +9,7 @@ use uvia::Nic;
 use crate::channel::Channel;
 use crate::core::{CONTROL, Carrier, Core, MAX_RAILS, Options, RESERVE, Rail};
 use crate::directory::Directory;
-use crate::policy::Policy;
+use crate::policy::{Policy, WaitCounts};
 use crate::port::absent::Absent;
 use crate::port::stream::{SharedMemory, StreamPort, Tcp};
 use crate::port::vi::ViPort;
@@ -171,7 +171,7 @@ impl Session {
             return Err(Error::Config(format!("rank {other} has another number of rails than this one")));
         }
         let core = Core::new(options, made, all);
-        Ok(Self { shared: Arc::new(Shared::new(core, policy)) })
+        Ok(Self { shared: Shared::new(core, policy) })
     }
 
     /// Our rank.
@@ -204,6 +204,11 @@ impl Session {
     /// A port is broken.
     pub fn progress(&self) -> Result<()> {
         self.shared.core().progress()
+    }
+
+    /// How its calls have waited, which is what [`SessionOptions::policy`] decides.
+    pub fn wait_counts(&self) -> WaitCounts {
+        self.shared.pace.counts()
     }
 
     /// Bytes that the layer itself has copied: into packets, and out of them.

@@ -1,10 +1,12 @@
 //! What a session's objects hold in common, and waiting.
 
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crate::core::Core;
 use crate::lock::{Guard, Lock};
 use crate::policy::{Pace, Policy};
+use crate::tasks::Tasks;
 use crate::{Error, Result};
 
 /// A session's core, and how it is waited for.
@@ -14,13 +16,25 @@ pub(crate) struct Shared {
     pub(crate) rank: usize,
     pub(crate) size: usize,
     patience: Option<std::time::Duration>,
-    pace: Pace,
+    pub(crate) pace: Pace,
+    pub(crate) tasks: Tasks,
+    /// Itself, for the thread that wakes tasks.
+    pub(crate) own: Weak<Self>,
 }
 
 impl Shared {
-    pub(crate) fn new(core: Core, policy: Policy) -> Self {
+    pub(crate) fn new(core: Core, policy: Policy) -> Arc<Self> {
         let (patience, rank, size) = (core.options.patience, core.options.rank, core.options.size);
-        Self { core: Lock::new(core), policy, rank, size, patience, pace: Pace::default() }
+        Arc::new_cyclic(|own| Self {
+            core: Lock::new(core),
+            policy,
+            rank,
+            size,
+            patience,
+            pace: Pace::default(),
+            tasks: Tasks::default(),
+            own: own.clone(),
+        })
     }
 
     /// The core, alone.
@@ -86,6 +100,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        self.tasks.end();
         let core = self.core.get_mut();
         if let Err(e) = core.tell_all() {
             tracing::debug!("ending a session: {e}");

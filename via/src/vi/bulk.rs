@@ -25,6 +25,7 @@ impl Vi {
 
     #[cold]
     #[inline(never)]
+    #[expect(clippy::vec_box, reason = "they move by the box")]
     fn post_one_by_one(&self, descriptors: &mut Vec<Box<Descriptor>>) -> Result<()> {
         let mut all = std::mem::take(descriptors).into_iter();
         while let Some(descriptor) = all.next() {

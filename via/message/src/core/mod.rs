@@ -83,6 +83,8 @@ pub(crate) struct Core {
     stirred: Vec<LinkId>,
     /// Connections that have failed.
     failures: usize,
+    /// Counts what has happened, but for messages that were handed over as they came.
+    pub(crate) happenings: u64,
     /// What has gone wrong where nobody could be told: whoever waits next is.
     pub(crate) trouble: Option<Error>,
     /// Bytes that the layer itself has copied, out and in.
@@ -100,6 +102,7 @@ impl Core {
             events: Vec::new(),
             stirred: Vec::new(),
             failures: 0,
+            happenings: 0,
             trouble: None,
             copied: (0, 0),
         }
@@ -263,6 +266,7 @@ impl Core {
 
     #[inline]
     fn happened(&mut self, rail: usize, event: Event) -> Result<()> {
+        self.happenings = self.happenings.wrapping_add(1);
         match event {
             Event::Packet(id, packet) => self.arrived(rail, id, packet),
             Event::Put(id, put) => self.put_is_over(id, put),

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::describe::Description;
-use crate::core::{Arrived, Intake};
+use crate::core::{Arrived, Core, Intake};
 use crate::packet::flag;
 use crate::shared::Shared;
 use crate::span::Span;
+use crate::tasks::{Waits, now};
 use crate::{Error, ReceiveMode, Result, SendMode};
 
 /// A message from a rank, by address. Dropped before its end, what is left of it is thrown away.
@@ -70,6 +71,9 @@ pub(crate) struct Unpacking<S: Deref<Target = Shared>> {
     intake: Intake,
     /// What only the long way needs, once it was taken.
     more: Option<Box<More>>,
+    waits: Waits,
+    /// A task is about a step.
+    is_stepping: bool,
 }
 
 /// What only messages need that are more than a packet.
@@ -115,7 +119,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// A message that has not begun yet.
     #[inline(always)]
     pub(crate) fn new(shared: S) -> Self {
-        Self { shared, intake: Intake::new(), more: None }
+        Self { shared, intake: Intake::new(), more: None, waits: Waits::Here, is_stepping: false }
     }
 
     /// Takes the next message on a channel, from a rank or from any.
@@ -137,6 +141,20 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             core.check_incoming(channel, from)?;
             Ok(None)
         })
+    }
+
+    /// As [`Unpacking::begin`], by a task.
+    pub(crate) async fn begin_in_task(&mut self, channel: usize, from: Option<usize>) -> Result<()> {
+        self.waits = Waits::Task;
+        let intake = &mut self.intake;
+        let begin = |core: &mut Core| {
+            if core.begin_intake(channel, from, intake) {
+                return Ok(Some(()));
+            }
+            core.check_incoming(channel, from)?;
+            Ok(None)
+        };
+        self.shared.until(Waits::Task, "a message", begin).await
     }
 
     /// As [`Unpacking::begin`], if there is one; answers that.
@@ -193,11 +211,50 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// As for `unpack`.
     #[inline(never)]
     unsafe fn unpack_slowly(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        // SAFETY: the caller's promise.
+        now(unsafe { self.unpack_somehow(piece, send, receive) })
+    }
+
+    /// As [`Unpacking::unpack`], by a task.
+    ///
+    /// # Safety
+    /// As there, whatever becomes of the future.
+    pub(crate) async unsafe fn unpack_in_task(
+        &mut self,
+        piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        self.step()?;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.unpack_somehow(piece, send, receive).await };
+        self.is_stepping = false;
+        outcome
+    }
+
+    /// A task takes a step. A message of which a step was left half way, since its future was dropped, is over.
+    fn step(&mut self) -> Result<()> {
+        if self.is_stepping {
+            self.give_up();
+            return Err(Error::Failed);
+        }
+        self.is_stepping = true;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for `unpack`.
+    async unsafe fn unpack_somehow(
+        &mut self,
+        piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
         if self.intake.over {
             return Err(Error::Failed);
         }
         // SAFETY: the caller's promise.
-        let outcome = unsafe { self.unpack_any(piece, send, receive) };
+        let outcome = unsafe { self.unpack_any(piece, send, receive).await };
         if outcome.is_err() {
             // Memory of a piece that failed is not ours any more once this returns.
             self.give_up();
@@ -216,24 +273,24 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
 
     /// # Safety
     /// As for `unpack`.
-    unsafe fn unpack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+    async unsafe fn unpack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
         let (described, threshold) = (self.more().described, self.more().threshold);
         if described {
-            self.compare(Description::of(self.intake.pieces as usize, piece.len, send, receive))?;
+            self.compare(Description::of(self.intake.pieces as usize, piece.len, send, receive)).await?;
         }
         self.intake.pieces += 1;
         if piece.len >= threshold {
             // SAFETY: the caller's promise; `end` and `drop` see that nobody writes it any more.
-            return unsafe { self.unpack_long(piece, send, receive) };
+            return unsafe { self.unpack_long(piece, send, receive).await };
         }
         let stream = if send == SendMode::Later { Stream::Later } else { Stream::Early };
         self.waiting().stream(stream).push_back(piece);
-        if receive == ReceiveMode::Express { self.fill(stream) } else { Ok(()) }
+        if receive == ReceiveMode::Express { self.fill(stream).await } else { Ok(()) }
     }
 
     /// # Safety
     /// As for `unpack`.
-    unsafe fn unpack_long(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+    async unsafe fn unpack_long(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
         let (id, number) = (self.intake.id, self.more().longs);
         self.more().longs =
             number.checked_add(1).ok_or_else(|| self.mismatch("less", "more than 65,535 long pieces"))?;
@@ -243,23 +300,23 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             return Ok(());
         }
         // Who sends may not come to it for want of room: so what is before it is taken first.
-        self.fill(Stream::Early)?;
-        while !self.has_come(number, piece.len, send)? {
+        self.fill(Stream::Early).await?;
+        while !self.has_come(number, piece.len, send).await? {
             self.put_current_aside()?;
-            self.take_next()?;
+            self.take_next().await?;
         }
         Ok(())
     }
 
     /// Waits for a long piece. False: its sender reads it at the end, and may not come there for want of room, which is
     /// to be made.
-    fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
+    async fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
         let (id, peer, position) = (self.intake.id, self.rank(), self.intake.pieces as usize - 1);
         let mut end = self.intake.current.filter(|current| current.flags & flag::LAST != 0);
         if self.more().last && end.is_none() {
             return if self.more().packed_longs > number { Ok(true) } else { Err(self.too_short()) };
         }
-        self.shared.wait("a long piece", |core| {
+        let come = |core: &mut Core| {
             if core.has_come(id, number)? {
                 return Ok(Some(true));
             }
@@ -277,7 +334,8 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
                 None if send == SendMode::Later && core.has_early_packet(id) => Ok(Some(false)),
                 None => Ok(None),
             }
-        })
+        };
+        self.shared.until(self.waits, "a long piece", come).await
     }
 
     /// Takes what is left of the packet that is read out of it, and gives it back.
@@ -301,11 +359,10 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Reads a description, and compares it.
-    #[inline(never)]
-    fn compare(&mut self, mine: Description) -> Result<()> {
+    async fn compare(&mut self, mine: Description) -> Result<()> {
         let mut bytes = [0; size_of::<Description>()];
         self.waiting().early.push_back(Span::of_mut(&mut bytes));
-        if let Err(e) = self.fill(Stream::Early) {
+        if let Err(e) = self.fill(Stream::Early).await {
             // Nobody is to write into this frame once it is gone.
             self.waiting().early.clear();
             return Err(e);
@@ -323,7 +380,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Fills pieces until none of that stream waits.
-    fn fill(&mut self, stream: Stream) -> Result<()> {
+    async fn fill(&mut self, stream: Stream) -> Result<()> {
         loop {
             self.fill_aside();
             self.fill_current()?;
@@ -332,7 +389,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
                 waiting.clear();
                 return Ok(());
             }
-            self.turn_over(stream)?;
+            self.turn_over(stream).await?;
         }
     }
 
@@ -376,7 +433,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Goes on to the next packet, since the one that is read has no more for that stream.
-    fn turn_over(&mut self, wanted: Stream) -> Result<()> {
+    async fn turn_over(&mut self, wanted: Stream) -> Result<()> {
         if let Some(current) = self.intake.current {
             if !self.intake.rest.is_empty() && (wanted == Stream::Early || current.flags & flag::LATER != 0) {
                 // Bytes that are read later come when all that comes in order has.
@@ -387,7 +444,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         if self.more().last {
             return Err(self.too_short());
         }
-        self.take_next()
+        self.take_next().await
     }
 
     fn too_short(&self) -> Error {
@@ -408,9 +465,10 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         core.free_packet(self.intake.id, current)
     }
 
-    fn take_next(&mut self) -> Result<()> {
+    async fn take_next(&mut self) -> Result<()> {
         let id = self.intake.id;
-        let next = self.shared.wait("the rest of a message", |core| core.next_packet(id))?;
+        let next = |core: &mut Core| core.next_packet(id);
+        let next = self.shared.until(self.waits, "the rest of a message", next).await?;
         self.intake.rest = next.bytes();
         self.intake.current = Some(next);
         Ok(())
@@ -434,14 +492,24 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
 
     #[inline(never)]
     fn end_slowly(&mut self) -> Result<()> {
+        now(self.end_somehow())
+    }
+
+    /// As [`Unpacking::end`], by a task.
+    pub(crate) async fn end_in_task(&mut self) -> Result<()> {
+        self.step()?;
+        self.end_somehow().await
+    }
+
+    async fn end_somehow(&mut self) -> Result<()> {
         if self.intake.over {
             return Err(Error::Failed);
         }
         if self.more().described {
-            self.compare(Description::end(self.intake.pieces as usize))?;
+            self.compare(Description::end(self.intake.pieces as usize)).await?;
         }
-        self.fill(Stream::Early)?;
-        self.fill(Stream::Later)?;
+        self.fill(Stream::Early).await?;
+        self.fill(Stream::Later).await?;
         // Then nothing but the end may be left, behind which all long pieces have come.
         loop {
             if self.waiting().aside.iter().any(|(bytes, at)| bytes.len() > *at) {
@@ -459,7 +527,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             if self.more().last {
                 break;
             }
-            self.take_next()?;
+            self.take_next().await?;
         }
         let (packed, unpacked) = (self.more().packed_longs, self.more().longs);
         if packed != unpacked {
@@ -478,7 +546,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Throws away what is left.
-    fn discard(&mut self) -> Result<()> {
+    async fn discard(&mut self) -> Result<()> {
         self.more().waiting = Waiting::default();
         if !self.more().last {
             self.shared.core().refuse(self.intake.id)?;
@@ -490,7 +558,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             if self.more().last {
                 break;
             }
-            self.take_next()?;
+            self.take_next().await?;
         }
         self.close();
         Ok(())
@@ -504,7 +572,9 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         if self.intake.over {
             return;
         }
-        if let Err(e) = self.discard() {
+        // Whoever drops it cannot be a task that waits.
+        self.waits = Waits::Here;
+        if let Err(e) = now(self.discard()) {
             tracing::debug!(rank = self.rank(), "throwing a message away: {e}");
             self.intake.current = None;
             let mut core = self.shared.core();

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::describe::Description;
-use crate::core::{LongOut, Outset};
+use crate::core::{Core, LongOut, Outset};
 use crate::packet::flag;
 use crate::shared::Shared;
 use crate::span::Span;
+use crate::tasks::{Waits, now};
 use crate::{Error, ReceiveMode, Result, SendMode};
 
 /// A message to a rank, by address. Dropped before its end it is given up, which its receiver hears.
@@ -62,6 +63,9 @@ pub(crate) struct Packing<S: Deref<Target = Shared>> {
     more: Option<Box<More>>,
     /// Nothing was taken of the connection yet, but a piece may wait.
     lazy: Option<Lazy>,
+    waits: Waits,
+    /// A task is about a step.
+    is_stepping: bool,
 }
 
 /// A message of which nothing but its channel is known, and a piece that need not be read before the end. Mostly it is all
@@ -92,7 +96,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// A message that has not begun yet.
     #[inline(always)]
     pub(crate) fn new(shared: S) -> Self {
-        Self { shared, out: Outset::new(), more: None, lazy: None }
+        Self { shared, out: Outset::new(), more: None, lazy: None, waits: Waits::Here, is_stepping: false }
     }
 
     /// Begins the message to a rank without waiting: what is to be waited for, and what may be wrong, shows later.
@@ -101,19 +105,6 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         self.lazy = Some(Lazy { channel, piece: None });
         self.out.peer = peer as u32;
         self.out.over = false;
-    }
-
-    /// Begins it indeed.
-    #[inline(never)]
-    fn claim(&mut self) -> Result<()> {
-        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(()) };
-        self.out.over = true;
-        self.begin(channel, self.rank())?;
-        match piece {
-            // SAFETY: who packed it has promised that it stays as it is until the end.
-            Some((piece, receive)) => unsafe { self.pack(piece, SendMode::Cheaper, receive) },
-            None => Ok(()),
-        }
     }
 
     /// Begins the message to a rank; waits until there is a connection.
@@ -128,8 +119,31 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     #[cold]
     #[inline(never)]
     fn begin_slowly(&mut self, channel: usize, peer: usize) -> Result<()> {
+        now(self.begin_somehow(channel, peer))
+    }
+
+    /// As [`Packing::begin`], by a task.
+    pub(crate) async fn begin_in_task(&mut self, channel: usize, peer: usize) -> Result<()> {
+        self.waits = Waits::Task;
+        self.begin_somehow(channel, peer).await
+    }
+
+    async fn begin_somehow(&mut self, channel: usize, peer: usize) -> Result<()> {
         let out = &mut self.out;
-        self.shared.wait("a connection", |core| core.begin_outgoing(channel, peer, out))
+        let begin = |core: &mut Core| core.begin_outgoing(channel, peer, out);
+        self.shared.until(self.waits, "a connection", begin).await
+    }
+
+    /// Begins it indeed.
+    async fn claim(&mut self) -> Result<()> {
+        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(()) };
+        self.out.over = true;
+        self.begin_somehow(channel, self.rank()).await?;
+        match piece {
+            // SAFETY: who packed it has promised that it stays as it is until the end.
+            Some((piece, receive)) => unsafe { self.pack_any(piece, SendMode::Cheaper, receive).await },
+            None => Ok(()),
+        }
     }
 
     /// The rank that it goes to.
@@ -176,16 +190,46 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// As for `pack`.
     #[inline(never)]
     unsafe fn pack_slowly(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        // SAFETY: the caller's promise.
+        now(unsafe { self.pack_somehow(piece, send, receive) })
+    }
+
+    /// As [`Packing::pack`], by a task.
+    ///
+    /// # Safety
+    /// As there, whatever becomes of the future.
+    pub(crate) async unsafe fn pack_in_task(
+        &mut self,
+        piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        self.step()?;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.pack_somehow(piece, send, receive).await };
+        self.is_stepping = false;
+        outcome
+    }
+
+    /// A task takes a step. A message of which a step was left half way, since its future was dropped, is over.
+    fn step(&mut self) -> Result<()> {
+        if self.is_stepping {
+            self.give_up();
+            return Err(Error::Failed);
+        }
+        self.is_stepping = true;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for `pack`.
+    async unsafe fn pack_somehow(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
         if self.out.over {
             return Err(Error::Failed);
         }
-        if self.lazy.is_some() {
-            self.claim()?;
-            // SAFETY: the caller's promise.
-            return unsafe { self.pack(piece, send, receive) };
-        }
+        self.claim().await?;
         // SAFETY: the caller's promise.
-        let outcome = unsafe { self.pack_any(piece, send, receive) };
+        let outcome = unsafe { self.pack_any(piece, send, receive).await };
         if outcome.is_err() {
             // Memory of a piece that failed is not ours any more once this returns.
             self.give_up();
@@ -195,18 +239,18 @@ impl<S: Deref<Target = Shared>> Packing<S> {
 
     /// # Safety
     /// As for `pack`.
-    unsafe fn pack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+    async unsafe fn pack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
         let more = self.more();
         let threshold = more.threshold;
         let position = more.pieces;
         more.pieces += 1;
         if more.described {
             let description = Description::of(position, piece.len, send, receive);
-            self.append(Span::of(description.as_bytes()), 0)?;
+            self.append(Span::of(description.as_bytes()), 0).await?;
         }
         if piece.len >= threshold {
             // SAFETY: the caller's promise.
-            return unsafe { self.pack_long(piece, send, receive) };
+            return unsafe { self.pack_long(piece, send, receive).await };
         }
         if send == SendMode::Later {
             let more = self.more();
@@ -214,11 +258,11 @@ impl<S: Deref<Target = Shared>> Packing<S> {
             more.later_express |= receive == ReceiveMode::Express;
             return Ok(());
         }
-        self.append(piece, 0)
+        self.append(piece, 0).await
     }
 
     /// Copies bytes behind those that are there, and sends what is full.
-    fn append(&mut self, mut bytes: Span, flags: u8) -> Result<()> {
+    async fn append(&mut self, mut bytes: Span, flags: u8) -> Result<()> {
         loop {
             // SAFETY: the piece is readable, as `pack` was promised; the packet's buffer is ours until it is sent.
             let copied = unsafe { self.out.room.fill(bytes) };
@@ -227,38 +271,44 @@ impl<S: Deref<Target = Shared>> Packing<S> {
             if bytes.is_empty() {
                 return Ok(());
             }
-            self.next_packet(flags)?;
+            self.next_packet(flags).await?;
         }
     }
 
     /// Sends the open packet, if there is one, and opens the next.
-    #[inline(never)]
-    fn next_packet(&mut self, flags: u8) -> Result<()> {
+    async fn next_packet(&mut self, flags: u8) -> Result<()> {
         if self.out.open.is_some() {
-            self.flush(flags)?;
+            self.flush(flags).await?;
         }
-        let capacity = self.more().capacity;
-        let open = self.shared.wait("room at the receiver", |core| core.open_packet(self.out.id))?;
+        self.open().await
+    }
+
+    /// Opens a packet.
+    async fn open(&mut self) -> Result<()> {
+        let (capacity, id) = (self.more().capacity, self.out.id);
+        let open = |core: &mut Core| core.open_packet(id);
+        let open = self.shared.until(self.waits, "room at the receiver", open).await?;
         self.out.room = open.room(0).first(capacity);
         self.out.open = Some(open);
         Ok(())
     }
 
     /// Sends the open packet; one that is empty where there is none.
-    fn flush(&mut self, flags: u8) -> Result<()> {
+    async fn flush(&mut self, flags: u8) -> Result<()> {
         if self.out.open.is_none() {
-            self.next_packet(0)?;
+            self.open().await?;
         }
         let Some(open) = self.out.open else { return Ok(()) };
         let flags = flags | if self.out.first { flag::FIRST } else { 0 };
         let (id, used, longs) = (self.out.id, self.used(), self.more().longs);
-        self.shared.wait("room at the receiver", |core| {
+        let send = |core: &mut Core| {
             let sent = core.send_data(id, open, used, flags, longs)?;
             if sent {
                 core.copied.0 += used as u64;
             }
             Ok(sent.then_some(()))
-        })?;
+        };
+        self.shared.until(self.waits, "room at the receiver", send).await?;
         self.out.open = None;
         self.out.room = Span::NONE;
         self.out.first = false;
@@ -269,10 +319,15 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     ///
     /// # Safety
     /// As for `pack`.
-    unsafe fn pack_long(&mut self, mut piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+    async unsafe fn pack_long(
+        &mut self,
+        mut piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
         // What comes before it may be what the receiver waits for before it comes to this one.
         if self.out.first || self.used() > 0 {
-            self.flush(0)?;
+            self.flush(0).await?;
         }
         let more = self.more();
         let number = more.longs;
@@ -302,15 +357,15 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         unsafe { core.add_long(id, long)? };
         drop(core);
         if wait {
-            self.wait_longs(Some(number), false)?;
+            self.wait_longs(Some(number), false).await?;
         }
         Ok(())
     }
 
     /// Waits until long pieces are over, or until what is sent now comes behind them.
-    fn wait_longs(&self, number: Option<u16>, behind: bool) -> Result<()> {
+    async fn wait_longs(&self, number: Option<u16>, behind: bool) -> Result<()> {
         let (id, rank) = (self.out.id, self.rank());
-        self.shared.wait("a long piece to be taken", |core| {
+        let over = |core: &mut Core| {
             let longs = core.longs(id, number);
             if longs.refused && longs.complete {
                 return Err(Error::Refused { rank });
@@ -322,7 +377,8 @@ impl<S: Deref<Target = Shared>> Packing<S> {
                 Some(why) => Err(Error::Unreachable { rank, why }),
                 None => Ok(None),
             }
-        })
+        };
+        self.shared.until(self.waits, "a long piece to be taken", over).await
     }
 
     /// Bytes of the message in the open packet.
@@ -343,15 +399,18 @@ impl<S: Deref<Target = Shared>> Packing<S> {
                     return Ok(());
                 }
                 Ok(false) => {}
-                Err(e) => return self.fail(e),
+                Err(e) => return self.fail(*e),
             }
         }
         self.end_short()
     }
 
     /// Ends a message that was begun indeed, or will be.
+    #[inline]
     fn end_short(&mut self) -> Result<()> {
-        self.claim()?;
+        if self.lazy.is_some() {
+            now(self.claim())?;
+        }
         if self.more.is_none()
             && self.out.limit > 0
             && let Some(open) = &self.out.open
@@ -365,7 +424,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
                     return Ok(());
                 }
                 Ok(false) => {}
-                Err(e) => return self.fail(e),
+                Err(e) => return self.fail(*e),
             }
         }
         self.end_slowly()
@@ -374,16 +433,16 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// The port that it went by is broken.
     #[cold]
     #[inline(never)]
-    fn fail(&mut self, e: Box<Error>) -> Result<()> {
+    fn fail(&mut self, e: Error) -> Result<()> {
         self.out.over = true;
-        Err(*e)
+        Err(e)
     }
 
     /// Sends the last packet.
-    fn end_with(&mut self, flags: u8) -> Result<()> {
-        self.flush(flags)?;
+    async fn end_with(&mut self, flags: u8) -> Result<()> {
+        self.flush(flags).await?;
         if self.more().longs > 0 {
-            self.wait_longs(None, false)?;
+            self.wait_longs(None, false).await?;
         }
         self.shared.core().end_outgoing(self.out.id);
         self.out.over = true;
@@ -392,6 +451,16 @@ impl<S: Deref<Target = Shared>> Packing<S> {
 
     #[inline(never)]
     fn end_slowly(&mut self) -> Result<()> {
+        now(self.end_somehow())
+    }
+
+    /// As [`Packing::end`], by a task.
+    pub(crate) async fn end_in_task(&mut self) -> Result<()> {
+        self.step()?;
+        self.end_somehow().await
+    }
+
+    async fn end_somehow(&mut self) -> Result<()> {
         if self.out.over {
             return Err(Error::Failed);
         }
@@ -399,7 +468,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         let (longs, pieces) = (more.longs, more.pieces);
         if more.described {
             let end = Description::end(pieces);
-            self.append(Span::of(end.as_bytes()), 0)?;
+            self.append(Span::of(end.as_bytes()), 0).await?;
         }
         if longs > 0 {
             self.shared.core().release_longs(self.out.id)?;
@@ -408,37 +477,38 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         let laters = std::mem::take(&mut self.more().laters);
         if laters.iter().any(|piece| !piece.is_empty()) {
             if self.used() > 0 {
-                self.flush(0)?;
+                self.flush(0).await?;
             }
             for piece in laters {
-                self.append(piece, flag::LATER)?;
+                self.append(piece, flag::LATER).await?;
             }
             flags |= flag::LATER;
         }
         if longs > 0 {
             // The receiver may need what is here to come to the long pieces.
             if self.out.first || self.used() > 0 {
-                self.flush(flags & !flag::LAST)?;
+                self.flush(flags & !flag::LAST).await?;
             }
-            self.wait_longs(None, true)?;
+            self.wait_longs(None, true).await?;
             flags = flag::LAST;
         }
-        self.end_with(flags)
+        self.end_with(flags).await
     }
 
     /// Tells the receiver that no more comes.
-    fn abandon(&mut self) -> Result<()> {
+    async fn abandon(&mut self) -> Result<()> {
         // What has begun to be put is waited for, so that nothing comes when the receiver has gone on.
         let (id, peer) = (self.out.id, self.rank());
         self.shared.core().give_up_longs(id);
-        self.shared.wait("a long piece to be taken", |core| {
+        let over = |core: &mut Core| {
             let complete = core.longs(id, None).complete;
             match core.connection(id).failed.clone() {
                 Some(why) if !complete => Err(Error::Unreachable { rank: peer, why }),
                 _ => Ok(complete.then_some(())),
             }
-        })?;
-        self.flush(flag::LAST | flag::ABANDONED)?;
+        };
+        self.shared.until(self.waits, "a long piece to be taken", over).await?;
+        self.flush(flag::LAST | flag::ABANDONED).await?;
         self.shared.core().end_outgoing(id);
         Ok(())
     }
@@ -448,13 +518,15 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// Gives the message up: no port reads the program's memory for it after this.
     #[cold]
     fn give_up(&mut self) {
-        if self.out.over || self.claim().is_err() {
+        // Whoever drops it cannot be a task that waits.
+        self.waits = Waits::Here;
+        if self.out.over || now(self.claim()).is_err() {
             return;
         }
         self.out.over = true;
         self.out.limit = 0;
         self.more().laters.clear();
-        if let Err(e) = self.abandon() {
+        if let Err(e) = now(self.abandon()) {
             tracing::debug!(rank = self.rank(), "giving up a message: {e}");
             let mut core = self.shared.core();
             core.sever(self.out.id, "a message to it could not be given up in order");
