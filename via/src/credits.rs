@@ -45,6 +45,18 @@ impl Credits {
         self.of(queue).posted.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Counts `number` more out; false, and none counted, when there would be more than `depth`.
+    pub(crate) fn take_many(&self, queue: WorkQueue, depth: usize, number: u32) -> bool {
+        let queue = self.of(queue);
+        let reaped = queue.reaped.load(Ordering::Relaxed);
+        let out = queue.posted.fetch_add(number, Ordering::Relaxed).wrapping_sub(reaped) as usize;
+        if out + number as usize <= depth {
+            return true;
+        }
+        queue.posted.fetch_sub(number, Ordering::Relaxed);
+        false
+    }
+
     /// Counts one back; by whoever has the NIC's turn.
     #[inline(always)]
     pub(crate) fn give(&self, queue: WorkQueue) {
@@ -72,5 +84,8 @@ mod tests {
         credits.give(WorkQueue::Send);
         assert_eq!((credits.out(WorkQueue::Send), credits.out(WorkQueue::Receive)), (1, 1));
         assert!(credits.take(WorkQueue::Send, 2) && !credits.take(WorkQueue::Receive, 1));
+        credits.give(WorkQueue::Receive);
+        assert!(!credits.take_many(WorkQueue::Receive, 2, 3));
+        assert!(credits.take_many(WorkQueue::Receive, 2, 2) && !credits.take_many(WorkQueue::Receive, 2, 1));
     }
 }

@@ -28,14 +28,20 @@ impl Segment {
     ///
     /// # Errors
     /// [`Error::Parameter`](crate::Error::Parameter) when that lies beyond the region; nothing is changed then.
-    #[inline]
+    #[inline(always)]
     pub fn aim(&mut self, offset: usize, len: u32) -> crate::Result<()> {
         let size = self.region.len();
         if offset > size || len as usize > size - offset {
-            return self.region.segment(offset..offset.saturating_add(len as usize)).map(drop);
+            return self.beyond(offset, len);
         }
         (self.offset, self.len) = (offset, len);
         Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn beyond(&self, offset: usize, len: u32) -> crate::Result<()> {
+        self.region.segment(offset..offset.saturating_add(len as usize)).map(drop)
     }
 
     /// What it is a part of, taken out of it.

@@ -463,6 +463,21 @@ impl Shared {
         }
     }
 
+    /// Posts receives that were checked and counted, all in one turn.
+    #[expect(clippy::vec_box, reason = "they move by the box")]
+    pub(crate) fn post_receives(&self, vi: ViId, descriptors: &mut Vec<Box<Descriptor>>) {
+        let Some(mut core) = self.core.try_take() else {
+            return descriptors
+                .drain(..)
+                .for_each(|descriptor| self.post(vi, WorkQueue::Receive, descriptor));
+        };
+        for descriptor in descriptors.drain(..) {
+            if let Err(descriptor) = core.provider.keep_receive(vi, descriptor) {
+                self.post_with(&mut core, vi, WorkQueue::Receive, descriptor);
+            }
+        }
+    }
+
     /// A receive that is not simply kept.
     #[cold]
     #[inline(never)]

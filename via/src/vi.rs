@@ -1,5 +1,6 @@
 //! Virtual interfaces: the endpoints that programs hold.
 
+mod bulk;
 mod inject;
 mod template;
 

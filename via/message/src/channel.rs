@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::raw::{RawIncoming, RawOutgoing};
+use crate::raw::{Packing, RawIncoming, RawOutgoing, Unpacking};
 use crate::shared::Shared;
 use crate::span::Span;
 use crate::{Error, ReceiveMode, Result, SendMode};
@@ -43,9 +43,19 @@ impl Channel {
         self.number
     }
 
-    fn check(&self, rank: usize) -> Result<()> {
-        let (own, last) = (self.shared.rank, self.shared.size - 1);
-        if rank > last || rank == own { Err(Error::Rank { rank, last, own }) } else { Ok(()) }
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    #[inline]
+    pub(crate) fn check(&self, rank: usize) -> Result<()> {
+        if rank >= self.shared.size || rank == self.shared.rank { self.wrong(rank) } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wrong(&self, rank: usize) -> Result<()> {
+        Err(Error::Rank { rank, last: self.shared.size - 1, own: self.shared.rank })
     }
 
     /// Connects to a rank ahead of the first message, and waits for it.
@@ -68,12 +78,14 @@ impl Channel {
     /// is given up then, and its receiver hears of it.
     #[inline]
     pub fn send<'env, T, E: From<Error>>(
-        &self,
+        &'env self,
         rank: usize,
         pack: impl FnOnce(&mut Outgoing<'env>) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
         // Not a guard that the program holds: one that is forgotten would leave its memory to the NIC for ever.
-        let mut message = Outgoing { raw: self.begin(rank)?, _env: PhantomData };
+        self.check(rank)?;
+        let mut message = Outgoing { raw: Packing::new(&*self.shared), _env: PhantomData };
+        message.raw.begin_lazily(self.number, rank);
         let answer = pack(&mut message)?;
         message.raw.end()?;
         Ok(answer)
@@ -87,11 +99,13 @@ impl Channel {
     /// `unpack` fails with: the rest of the message is thrown away then.
     #[inline]
     pub fn receive<'env, T, E: From<Error>>(
-        &self,
+        &'env self,
         from: impl Into<Source>,
         unpack: impl FnOnce(&mut Incoming<'env>) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        let mut message = Incoming { raw: self.begin_receive(from)?, _env: PhantomData };
+        let from = self.source(from.into())?;
+        let mut message = Incoming { raw: Unpacking::new(&*self.shared), _env: PhantomData };
+        message.raw.begin(self.number, from)?;
         let answer = unpack(&mut message)?;
         message.raw.end()?;
         Ok(answer)
@@ -125,7 +139,7 @@ impl Channel {
     }
 
     #[inline]
-    fn source(&self, source: Source) -> Result<Option<usize>> {
+    pub(crate) fn source(&self, source: Source) -> Result<Option<usize>> {
         match source {
             Source::Any => Ok(None),
             Source::Rank(rank) => self.check(rank).map(|()| Some(rank)),
@@ -146,7 +160,7 @@ impl Channel {
 
 /// A message that is being packed ([`Channel::send`]).
 pub struct Outgoing<'env> {
-    raw: RawOutgoing,
+    raw: Packing<&'env Shared>,
     _env: PhantomData<&'env mut &'env ()>,
 }
 
@@ -229,7 +243,7 @@ impl<'env> Outgoing<'env> {
 
 /// A message that is being unpacked ([`Channel::receive`]).
 pub struct Incoming<'env> {
-    raw: RawIncoming,
+    raw: Unpacking<&'env Shared>,
     _env: PhantomData<&'env mut &'env ()>,
 }
 

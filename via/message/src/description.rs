@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use uvia::{Nic, NicOptions, Progress};
 
+use crate::calibration::Calibration;
 use crate::directory::{Addresses, Directory};
 use crate::policy::Policy;
 use crate::session::{RailPort, Session, SessionOptions};
@@ -68,7 +69,7 @@ pub struct Description {
     pub packet_bytes: Option<usize>,
     /// As [`SessionOptions::window`].
     pub window: Option<usize>,
-    /// As [`SessionOptions::threshold`].
+    /// As [`SessionOptions::threshold`]. Where it is not said, what `uvia-calibrate` has found of the first NIC counts.
     pub threshold: Option<usize>,
 }
 
@@ -158,6 +159,12 @@ impl Description {
         })
     }
 
+    /// What is known of a rank's first NIC.
+    fn calibration(&self, rank: usize) -> Option<Calibration> {
+        let mut nics = self.rail.iter().filter(|rail| rail.port == PortKind::Vi);
+        nics.find_map(|rail| self.device(rank, rail)).and_then(|device| Calibration::load(&device))
+    }
+
     /// Addresses as they are without anybody to ask: hosts by their names, which the NICs find, and TCP as written.
     fn fixed(&self) -> Vec<Addresses> {
         (0..self.ranks)
@@ -196,7 +203,8 @@ impl Session {
         options.patience = (description.patience > 0).then(|| Duration::from_secs(description.patience));
         options.packet_bytes = description.packet_bytes.unwrap_or(options.packet_bytes);
         options.window = description.window.unwrap_or(options.window);
-        options.threshold = description.threshold.unwrap_or(options.threshold);
+        let calibrated = || description.calibration(rank).map(|found| found.threshold);
+        options.threshold = description.threshold.or_else(calibrated).unwrap_or(options.threshold);
         let rails = description
             .rail
             .iter()

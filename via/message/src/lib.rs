@@ -28,11 +28,14 @@
 //! }
 //! ```
 
+mod calibration;
 mod channel;
+mod channel_tasks;
 mod core;
 pub mod description;
 pub mod directory;
 mod error;
+mod lock;
 mod modes;
 mod packet;
 mod policy;
@@ -41,13 +44,16 @@ mod raw;
 mod session;
 mod shared;
 mod span;
+mod tasks;
 
+pub use calibration::Calibration;
 pub use channel::{Channel, Incoming, Outgoing, Source};
+pub use channel_tasks::{IncomingTask, OutgoingTask};
 pub use description::Description;
 pub use directory::{Board, Directory};
 pub use error::{Error, Result};
 pub use modes::{ReceiveMode, SendMode};
-pub use policy::Policy;
+pub use policy::{Policy, WaitCounts};
 pub use raw::{RawIncoming, RawOutgoing};
 pub use session::{RailPort, Session, SessionOptions};
 pub use span::Span;

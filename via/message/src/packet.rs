@@ -35,6 +35,49 @@ pub(crate) struct Header {
     pub(crate) message: U32,
 }
 
+/// Bytes of the short header.
+pub(crate) const SHORT_HEADER: usize = 8;
+
+/// What stands before the whole of a message, on a connection with one rail: there packets come in order and once, so
+/// that they need no numbers. With these 8 bytes a message of 64 bytes is a frame of 120: with shared memory two cache
+/// lines, and not three.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Short {
+    /// As in [`Header`].
+    pub(crate) data_freed: u16,
+    /// As in [`Header`].
+    pub(crate) control_freed: u16,
+}
+
+impl Short {
+    /// Of the packet that lies there; `None` when that has none.
+    ///
+    /// # Safety
+    /// The span is valid memory that nobody writes meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn read(packet: Span) -> Option<Self> {
+        if packet.len < SHORT_HEADER {
+            return None;
+        }
+        // SAFETY: there are as many bytes, of which any make a word.
+        let word = u64::from_le(unsafe { packet.start.cast::<u64>().read_unaligned() });
+        let short = Self { data_freed: (word >> 32) as u16, control_freed: (word >> 48) as u16 };
+        (word as u32 == u32::from(kind::SHORT)).then_some(short)
+    }
+
+    /// Stores it at the span's beginning: the kind, three bytes of 0, and the counters.
+    ///
+    /// # Safety
+    /// The span is valid memory of at least [`SHORT_HEADER`] bytes, and nobody else touches it meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn write(self, packet: Span) {
+        debug_assert!(packet.len >= SHORT_HEADER);
+        let counters = u64::from(self.data_freed) << 32 | u64::from(self.control_freed) << 48;
+        // SAFETY: the caller's promise.
+        unsafe { packet.start.cast::<u64>().write_unaligned((counters | u64::from(kind::SHORT)).to_le()) };
+    }
+}
+
 /// What a packet is for.
 pub(crate) mod kind {
     /// Bytes of a message.
@@ -47,6 +90,8 @@ pub(crate) mod kind {
     pub(crate) const REFUSE: u8 = 4;
     /// Counters only; not counted itself.
     pub(crate) const COUNTERS: u8 = 5;
+    /// The whole of a message, behind the short header.
+    pub(crate) const SHORT: u8 = 6;
 }
 
 /// About the bytes of a message.
@@ -141,5 +186,20 @@ mod tests {
             ]
         };
         assert!(read[0].is_some() && read[1].is_none() && read[2].is_none());
+    }
+
+    #[test]
+    fn the_short_header_is_told_from_the_long_one() {
+        let mut bytes = [0; HEADER];
+        let span = Span::of_mut(&mut bytes);
+        let short = Short { data_freed: 0xfedc, control_freed: 0x1234 };
+        // SAFETY: memory of this function's.
+        unsafe {
+            short.write(span);
+            assert_eq!(Short::read(span), Some(short));
+            assert_eq!(Short::read(span.first(SHORT_HEADER - 1)), None);
+            Header { kind: kind::DATA, ..Header::default() }.write(span);
+            assert_eq!(Short::read(span), None);
+        }
     }
 }

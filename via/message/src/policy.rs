@@ -1,7 +1,7 @@
 //! How to wait: the trade-off between latency and the processor's time.
 
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::Result;
@@ -29,22 +29,45 @@ const YIELDS: u32 = 200;
 const NAP: Duration = Duration::from_millis(2);
 
 /// Sleep where nothing would wake.
-const BLINK: Duration = Duration::from_micros(50);
+pub(crate) const BLINK: Duration = Duration::from_micros(50);
 
-/// What adaptive waits have learned.
+/// How a session has passed the time between two looks at its rails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WaitCounts {
+    /// It looked again at once.
+    pub polls: u64,
+    /// It offered the processor to others.
+    pub yields: u64,
+    /// It slept until it was woken, or for a moment where nothing would wake it.
+    pub sleeps: u64,
+}
+
+/// What adaptive waits have learned, and what all waits came to.
 #[derive(Debug)]
 pub(crate) struct Pace {
     /// Turns that are worth polling.
     polls: AtomicU32,
+    counts: [AtomicU64; 3],
+}
+
+/// Counts one more. Threads that count at the same time may lose some: it is no more than a figure.
+fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
 impl Default for Pace {
     fn default() -> Self {
-        Self { polls: AtomicU32::new(500) }
+        Self { polls: AtomicU32::new(500), counts: Default::default() }
     }
 }
 
 impl Pace {
+    /// What waits came to.
+    pub(crate) fn counts(&self) -> WaitCounts {
+        let [polls, yields, sleeps] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
+        WaitCounts { polls, yields, sleeps }
+    }
+
     /// A wait has taken that many turns.
     pub(crate) fn learn(&self, turns: u32) {
         // Relaxed: a hint.
@@ -71,15 +94,20 @@ impl Policy {
             Self::Adaptive => pace.polls.load(Ordering::Relaxed),
         };
         if turns < polls {
+            count(&pace.counts[0]);
             std::hint::spin_loop();
             return Ok(());
         }
         if self == Self::Adaptive && turns - polls < YIELDS {
+            count(&pace.counts[1]);
             std::thread::yield_now();
             return Ok(());
         }
         let mut sleepers = Vec::new();
         let wake = shared.core().arm(&mut sleepers)?;
+        if wake != Wake::Now {
+            count(&pace.counts[2]);
+        }
         match wake {
             Wake::Told => sleep(&sleepers),
             Wake::Blind => std::thread::sleep(BLINK),
@@ -90,7 +118,7 @@ impl Policy {
 }
 
 /// Sleeps until one of them is readable, or for [`NAP`].
-fn sleep(sleepers: &[RawFd]) {
+pub(crate) fn sleep(sleepers: &[RawFd]) {
     let mut polled: Vec<libc::pollfd> =
         sleepers.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
     // SAFETY: an array of ours, of that length. Whatever it answers, the session is looked at again.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use uvia::Nic;
 
 use crate::channel::Channel;
-use crate::core::{CONTROL, Core, MAX_RAILS, Options, RESERVE, Rail};
+use crate::core::{CONTROL, Carrier, Core, MAX_RAILS, Options, RESERVE, Rail};
 use crate::directory::Directory;
-use crate::policy::Policy;
+use crate::policy::{Policy, WaitCounts};
 use crate::port::absent::Absent;
 use crate::port::stream::{SharedMemory, StreamPort, Tcp};
 use crate::port::vi::ViPort;
@@ -138,28 +138,32 @@ impl Session {
         let mut addresses = Vec::with_capacity(rails.len());
         for (name, port) in rails {
             let hello = options.hello(0);
-            let port: Option<Box<dyn Port>> = match port {
+            let port = match port {
                 RailPort::Absent => None,
                 RailPort::Vi(nic) => {
-                    Some(Box::new(ViPort::new(nic, &options.session, (rank, size), hello, depth, several)?))
+                    let place = (rank, size);
+                    let port = ViPort::new(nic, &options.session, place, hello, depth, several)?;
+                    Some(Carrier::Vi(Box::new(port)))
                 }
                 RailPort::Tcp(address) => {
                     let failed = |e| Error::io(format!("listening at {address}"), e);
                     let transport = Box::new(Tcp::new(address).map_err(failed)?);
                     let place = (rank, size);
-                    Some(Box::new(StreamPort::new(transport, &options.session, place, hello, depth)))
+                    let port = StreamPort::new(transport, &options.session, place, hello, depth);
+                    Some(Carrier::Other(Box::new(port)))
                 }
                 RailPort::Shared => {
                     let address = shared_name(&options.session, made.len(), rank);
                     let failed = |e| Error::io(format!("listening at {address} on this host"), e);
                     let transport = Box::new(SharedMemory::new(address.clone()).map_err(failed)?);
                     let place = (rank, size);
-                    Some(Box::new(StreamPort::new(transport, &options.session, place, hello, depth)))
+                    let port = StreamPort::new(transport, &options.session, place, hello, depth);
+                    Some(Carrier::Other(Box::new(port)))
                 }
-                RailPort::Other(port) => Some(port),
+                RailPort::Other(port) => Some(Carrier::Other(port)),
             };
             addresses.push(port.as_ref().map(|port| port.address()));
-            let port = port.unwrap_or_else(|| Box::new(Absent));
+            let port = port.unwrap_or_else(|| Carrier::Other(Box::new(Absent)));
             made.push(Rail { name, ordered: port.is_ordered(), port });
         }
         let all = directory.exchange(rank, size, addresses)?;
@@ -167,7 +171,7 @@ impl Session {
             return Err(Error::Config(format!("rank {other} has another number of rails than this one")));
         }
         let core = Core::new(options, made, all);
-        Ok(Self { shared: Arc::new(Shared::new(core, policy)) })
+        Ok(Self { shared: Shared::new(core, policy) })
     }
 
     /// Our rank.
@@ -200,6 +204,11 @@ impl Session {
     /// A port is broken.
     pub fn progress(&self) -> Result<()> {
         self.shared.core().progress()
+    }
+
+    /// How its calls have waited, which is what [`SessionOptions::policy`] decides.
+    pub fn wait_counts(&self) -> WaitCounts {
+        self.shared.pace.counts()
     }
 
     /// Bytes that the layer itself has copied: into packets, and out of them.

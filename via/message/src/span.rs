@@ -11,45 +11,73 @@ pub struct Span {
 unsafe impl Send for Span {}
 
 impl Span {
+    /// No byte.
+    pub(crate) const NONE: Self = Self { start: std::ptr::null_mut(), len: 0 };
+
     /// `len` bytes from `start` on.
+    #[inline(always)]
     pub fn new(start: *mut u8, len: usize) -> Self {
         Self { start, len }
     }
 
     /// The bytes of a slice, to be read.
+    #[inline(always)]
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self { start: bytes.as_ptr().cast_mut(), len: bytes.len() }
     }
 
     /// The bytes of a slice, to be written.
+    #[inline(always)]
     pub(crate) fn of_mut(bytes: &mut [u8]) -> Self {
         Self { start: bytes.as_mut_ptr(), len: bytes.len() }
     }
 
     /// First byte.
+    #[inline(always)]
     pub fn as_ptr(&self) -> *mut u8 {
         self.start
     }
 
     /// Bytes.
+    #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether it names no byte.
+    #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// What is left from `from` on; nothing, where that is beyond the end.
+    #[inline(always)]
     pub(crate) fn skip(self, from: usize) -> Self {
         let from = from.min(self.len);
         Self { start: self.start.wrapping_add(from), len: self.len - from }
     }
 
+    /// What is left from `from` on, which is not beyond the end.
+    #[inline(always)]
+    pub(crate) fn behind(self, from: usize) -> Self {
+        debug_assert!(from <= self.len);
+        Self { start: self.start.wrapping_add(from), len: self.len.wrapping_sub(from) }
+    }
+
     /// Its first `len` bytes, or all of them if there are fewer.
+    #[inline(always)]
     pub(crate) fn first(self, len: usize) -> Self {
         Self { start: self.start, len: len.min(self.len) }
+    }
+
+    /// Copies its bytes to `to`.
+    ///
+    /// # Safety
+    /// They are valid, and so are as many from `to` on; nobody else touches either meanwhile, and they do not overlap.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_to(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(self.start, to, self.len) };
     }
 
     /// Copies as many bytes as both have from `from`; answers how many.

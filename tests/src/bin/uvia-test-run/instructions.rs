@@ -45,6 +45,42 @@ pub fn run(report: &mut Report) {
     });
     crowd(report);
     vipl(report);
+    messages(report);
+}
+
+/// The figure on record of what the message layer adds.
+const RECORD_OF_MESSAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions-message.txt");
+/// Round trips that are counted.
+const ROUND_TRIPS: u64 = 2_000;
+
+/// Counts what a message of 64 bytes adds to one by the interface below, in the program that measures both.
+fn messages(report: &mut Report) {
+    report.case("a message of the message layer adds no more instructions than before", || {
+        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
+        }
+        let program = built(&["-p", "uvia-message", "--example", "overhead"], "overhead")?;
+        let count = |kind: &str| -> Result<u64, Failure> {
+            let mut command = Command::new("valgrind");
+            command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+            command.arg("--toggle-collect=*counted_rounds*").arg(&program);
+            command.args(["--count", kind, "64", &ROUND_TRIPS.to_string()]);
+            Ok(collected(&mut command)? / (2 * ROUND_TRIPS))
+        };
+        let (bare, layer) = (count("vi")?, count("message")?);
+        let added = layer.saturating_sub(bare);
+        println!("   {layer} a message, {bare} by the interface alone: {added} added");
+        let (recorded, compiler) = record(RECORD_OF_MESSAGES)?;
+        let ours = rustc()?;
+        let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
+        if added > allowed {
+            return Err(format!("{added} instructions added, {recorded} on record: find what grew").into());
+        }
+        if compiler == ours && added + recorded / 25 < recorded {
+            println!("   {recorded} on record: write {added} into {RECORD_OF_MESSAGES}");
+        }
+        Ok(Verdict::Passed)
+    });
 }
 
 /// The figure on record of a message by VIPL.
@@ -125,24 +161,19 @@ fn crowd(report: &mut Report) {
 }
 
 fn build() -> Result<PathBuf, Failure> {
-    let output = cargo(&[
-        "build",
-        "--release",
-        "--quiet",
-        "-p",
-        "uvia-tests",
-        "--bin",
-        "uvia-count",
-        "--message-format=json",
-    ])
-    .stderr(Stdio::inherit())
-    .output()?;
+    built(&["-p", "uvia-tests", "--bin", "uvia-count"], "uvia-count")
+}
+
+/// Builds a program as it is released.
+fn built(which: &[&str], name: &str) -> Result<PathBuf, Failure> {
+    let mut command = cargo(&["build", "--release", "--quiet", "--message-format=json"]);
+    let output = command.args(which).stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8(output.stdout)?;
     text.lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "uvia-count")
+        .filter(|message| message["target"]["name"] == name)
         .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .ok_or_else(|| "cargo built no uvia-count".into())
+        .ok_or_else(|| format!("cargo built no {name}").into())
 }
 
 /// Instructions a message; a round has two.

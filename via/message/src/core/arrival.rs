@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::connection::{Arrived, Way};
-use crate::packet::{self, HEADER, Header, flag, kind};
+use crate::packet::{self, HEADER, Header, Short, flag, kind};
 use crate::port::{Hello, LinkId, Packet};
 use crate::{Error, Result};
 
@@ -10,8 +10,21 @@ impl Core {
     /// A packet has come.
     #[inline]
     pub(super) fn arrived(&mut self, rail: usize, id: LinkId, packet: Packet) -> Result<()> {
+        if self.arrived_shortly(rail, id, packet) {
+            return Ok(());
+        }
+        self.arrived_somehow(rail, id, packet)
+    }
+
+    /// A packet has come that is not simply the whole of the next message.
+    #[inline(never)]
+    fn arrived_somehow(&mut self, rail: usize, id: LinkId, packet: Packet) -> Result<()> {
         // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
-        let Some(header) = (unsafe { Header::read(packet.span) }) else {
+        let (header, short) = unsafe { (Header::read(packet.span), Short::read(packet.span)) };
+        if let Some(short) = short {
+            return self.arrived_short(rail, id, packet, short);
+        }
+        let Some(header) = header else {
             self.rails[rail].port.give_back(id, packet);
             return self.broke(rail, id, "a packet without a header, or with another length than it says");
         };
@@ -20,8 +33,7 @@ impl Core {
             self.peer_left(id, header.dead)?;
         }
         let connection = self.connection(id);
-        packet::advance(&mut connection.data_done, header.data_freed.get());
-        packet::advance(&mut connection.control_done, header.control_freed.get());
+        connection.heard(header.data_freed.get(), header.control_freed.get());
         if connection.several {
             self.acknowledged(id, header.acknowledge.get());
         }
@@ -43,24 +55,7 @@ impl Core {
         }
         connection.expected = sequence.wrapping_add(1);
         if header.kind == kind::DATA {
-            let bytes = packet.span.skip(HEADER);
-            let first = connection.inbox.is_empty() && !connection.unpacking;
-            connection.inbox.push_back(Arrived {
-                rail,
-                flags: header.flags,
-                longs: header.long.get(),
-                packet,
-                bytes,
-            });
-            let (channel, peer) = (connection.channel, connection.peer);
-            if first {
-                if header.flags & flag::FIRST == 0 {
-                    return self.broke(rail, id, "a message has no beginning");
-                }
-                self.channel(channel).ready.push_back(peer);
-            }
-            // Where packets are kept at the sender, it waits to hear of them.
-            return if self.connection(id).several { self.tell(id) } else { Ok(()) };
+            return self.arrived_data(rail, id, Arrived::new(rail, &header, packet));
         }
         let outcome = self.directive(id, &header, packet.span.skip(HEADER));
         self.rails[rail].port.give_back(id, packet);
@@ -70,6 +65,32 @@ impl Core {
             Ok(()) => self.go_on(id),
             Err(what) => self.broke(rail, id, what),
         }
+    }
+
+    /// A packet of the short form has come in the middle of something.
+    fn arrived_short(&mut self, rail: usize, id: LinkId, packet: Packet, short: Short) -> Result<()> {
+        let connection = self.connection(id);
+        connection.heard(short.data_freed, short.control_freed);
+        connection.expected = connection.expected.wrapping_add(1);
+        if !connection.controls.is_empty() {
+            self.stir(id);
+        }
+        self.review(id);
+        self.arrived_data(rail, id, Arrived::short(rail, packet))
+    }
+
+    fn arrived_data(&mut self, rail: usize, id: LinkId, arrived: Arrived) -> Result<()> {
+        let connection = self.connection(id);
+        let first = connection.inbox.is_empty() && !connection.unpacking;
+        connection.inbox.push_back(arrived);
+        if first {
+            if arrived.flags & flag::FIRST == 0 {
+                return self.broke(rail, id, "a message has no beginning");
+            }
+            self.make_ready(id);
+        }
+        // Where packets are kept at the sender, it waits to hear of them.
+        if self.connection(id).several { self.tell(id) } else { Ok(()) }
     }
 
     /// Packets before that number have come: they need not be kept.
@@ -118,7 +139,7 @@ impl Core {
     /// A packet's bytes were taken: its buffer is free for the next.
     #[inline]
     pub(crate) fn free_packet(&mut self, id: LinkId, arrived: Arrived) -> Result<()> {
-        self.rails[arrived.rail].port.give_back(id, arrived.packet);
+        self.rails[usize::from(arrived.rail)].port.give_back(id, arrived.packet);
         let connection = self.connection(id);
         connection.data_freed = connection.data_freed.wrapping_add(1);
         self.tell(id)
@@ -131,8 +152,7 @@ impl Core {
         connection.unpacking = false;
         connection.message_in = connection.message_in.wrapping_add(1);
         if !connection.inbox.is_empty() {
-            let (channel, peer) = (connection.channel, connection.peer);
-            self.channel(channel).ready.push_back(peer);
+            self.make_ready(id);
         }
     }
 
@@ -161,6 +181,7 @@ impl Core {
         connection.capacity = connection.capacity.min(capacity);
         connection.window = connection.window.min(hello.window.get().min(1024) as u16);
         connection.threshold = connection.threshold.min((hello.threshold.get() as usize).max(1));
+        connection.limit = if described { 0 } else { connection.threshold };
         if connection.active.is_none() && connection.failed.is_none() {
             connection.active = Some(rail);
         }
@@ -168,6 +189,7 @@ impl Core {
             // Asked for from here too: so both ends know of each rail whether it may yet come.
             self.ask_for(id, others)?;
         }
+        self.review(id);
         self.go_on(id)
     }
 

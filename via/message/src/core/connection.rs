@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::control::Control;
 use super::long::{EarlyGrant, LongIn, LongOut};
 use super::{CONTROL, Options};
-use crate::packet::HEADER;
+use crate::packet::{self, HEADER, Header, SHORT_HEADER, flag};
 use crate::port::Packet;
 use crate::span::Span;
 
@@ -25,13 +25,47 @@ pub(super) enum Way {
 /// A packet that came and was not taken yet.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrived {
-    pub(crate) rail: usize,
+    pub(crate) rail: u8,
     pub(crate) flags: u8,
     /// Long pieces of its message up to there.
     pub(crate) longs: u16,
+    /// Bytes of its header.
+    head: u32,
     pub(crate) packet: Packet,
+}
+
+impl Arrived {
+    #[inline]
+    pub(super) fn new(rail: usize, header: &Header, packet: Packet) -> Self {
+        let (flags, longs) = (header.flags, header.long.get());
+        Self { rail: rail as u8, flags, longs, head: HEADER as u32, packet }
+    }
+
+    /// The whole of a message, with the short header.
+    #[inline]
+    pub(super) fn short(rail: usize, packet: Packet) -> Self {
+        let flags = flag::FIRST | flag::LAST;
+        Self { rail: rail as u8, flags, longs: 0, head: SHORT_HEADER as u32, packet }
+    }
+
     /// Its bytes of the message.
-    pub(crate) bytes: Span,
+    #[inline]
+    pub(crate) fn bytes(&self) -> Span {
+        // As long as its header it is, as was seen when that was read.
+        self.packet.span.behind(self.head as usize)
+    }
+
+    /// Whether its bytes go in order, and are meant.
+    #[inline]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.flags & (flag::LATER | flag::ABANDONED) == 0
+    }
+
+    /// Whether it ends a message that has no long pieces.
+    #[inline]
+    pub(crate) fn is_plain_end(&self) -> bool {
+        self.flags & (flag::LAST | flag::ABANDONED) == flag::LAST && self.longs == 0
+    }
 }
 
 /// A packet that went, until the other end has said that it came.
@@ -44,10 +78,16 @@ pub(super) struct Retained {
     pub(super) span: Span,
 }
 
+/// No rail's number.
+pub(super) const NO_RAIL: u8 = u8::MAX;
+
 /// All that goes between two ranks on a channel.
 pub(crate) struct Connection {
     pub(crate) channel: usize,
     pub(crate) peer: usize,
+    /// The rail by which messages of one packet may take the short way, or [`NO_RAIL`]. Whatever stirs takes it away, and
+    /// the long ways find out again (`Core::review`).
+    pub(super) plain: u8,
     pub(super) ways: Vec<Way>,
     /// The rail of the stream of packets.
     pub(super) active: Option<usize>,
@@ -64,6 +104,8 @@ pub(crate) struct Connection {
     pub(crate) capacity: usize,
     pub(super) window: u16,
     pub(crate) threshold: usize,
+    /// Pieces of so many bytes or more take the long way: all, where they are described.
+    pub(super) limit: usize,
 
     /// A message to the peer is being packed.
     pub(crate) packing: bool,
@@ -94,6 +136,8 @@ pub(crate) struct Connection {
     /// What of that the peer was told.
     pub(super) told: (u16, u16, u32),
     pub(super) inbox: VecDeque<Arrived>,
+    /// It is among those of which a message has begun to come.
+    pub(super) is_ready: bool,
     pub(super) longs_in: Vec<LongIn>,
 }
 
@@ -102,6 +146,7 @@ impl Connection {
         Self {
             channel,
             peer,
+            plain: NO_RAIL,
             ways: vec![Way::None; rails],
             active: None,
             asked: false,
@@ -112,6 +157,7 @@ impl Connection {
             capacity: options.packet_bytes - HEADER,
             window: options.window as u16,
             threshold: options.threshold,
+            limit: if options.described { 0 } else { options.threshold },
             packing: false,
             message_out: 0,
             sequence: 0,
@@ -133,16 +179,55 @@ impl Connection {
             control_freed: 0,
             told: (0, 0, 0),
             inbox: VecDeque::new(),
+            is_ready: false,
             longs_in: Vec::new(),
         }
     }
 
     /// Notes that a rail is being connected.
     pub(super) fn begin(&mut self, rail: usize) {
+        self.plain = NO_RAIL;
         if self.ways[rail] == Way::None {
             self.ways[rail] = Way::Asked;
         }
         self.several = self.ways.iter().filter(|way| **way != Way::None).count() > 1;
+    }
+
+    /// Whether nothing is out of the ordinary, and that rail the only one.
+    pub(super) fn is_plain_on(&self, rail: usize) -> bool {
+        self.active == Some(rail) && !self.several && self.replaying.is_none() && self.failed.is_none()
+    }
+
+    /// Whether the next packet may be the first of a message that is handed over at once.
+    #[inline]
+    pub(super) fn awaits_message(&self) -> bool {
+        self.plain != NO_RAIL && !self.unpacking && self.inbox.is_empty() && self.controls.is_empty()
+    }
+
+    /// Takes over what the peer says it has done.
+    #[inline]
+    pub(super) fn heard(&mut self, data_freed: u16, control_freed: u16) {
+        packet::advance(&mut self.data_done, data_freed);
+        packet::advance(&mut self.control_done, control_freed);
+    }
+
+    /// Counts a message that goes the short way, as one packet that tells the peer what was done here.
+    #[inline(always)]
+    pub(super) fn count_short(&mut self) {
+        self.data_sent = self.data_sent.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1);
+        self.told = (self.data_freed, self.control_freed, self.expected);
+        self.end_outgoing();
+    }
+
+    /// The message that was packed is over.
+    #[inline]
+    pub(super) fn end_outgoing(&mut self) {
+        self.packing = false;
+        self.message_out = self.message_out.wrapping_add(1);
+        if !self.early.is_empty() {
+            self.early.clear();
+        }
     }
 
     /// Whether the peer has room for one more packet with bytes.

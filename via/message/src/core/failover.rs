@@ -4,7 +4,7 @@
 //! takes the packet that it expects from whatever rail, and drops those that it had.
 
 use super::Core;
-use super::connection::Way;
+use super::connection::{NO_RAIL, Way};
 use super::stream::Open;
 use crate::Result;
 use crate::packet::{HEADER, Header};
@@ -19,6 +19,7 @@ impl Core {
         if before == Way::Down {
             return Ok(());
         }
+        connection.plain = NO_RAIL;
         connection.dead |= 1 << rail;
         tracing::debug!(rank = connection.peer, channel = connection.channel, rail, "a link is gone: {why}");
         let next = connection.up().next();

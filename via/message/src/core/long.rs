@@ -173,14 +173,8 @@ impl Core {
     #[inline]
     pub(crate) fn end_outgoing(&mut self, id: LinkId) {
         let connection = self.connection(id);
-        connection.packing = false;
-        connection.message_out = connection.message_out.wrapping_add(1);
-        if !connection.longs_out.is_empty() {
-            connection.longs_out.clear();
-        }
-        if !connection.early.is_empty() {
-            connection.early.clear();
-        }
+        connection.longs_out.clear();
+        connection.end_outgoing();
     }
 
     /// Puts what can be put, and says so where the receiver waits.

@@ -8,16 +8,22 @@ mod connection;
 mod control;
 mod failover;
 mod long;
+mod rail;
+mod short;
 mod stream;
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use connection::NO_RAIL;
 pub(crate) use connection::{Arrived, Connection};
 pub(crate) use long::LongOut;
+pub(crate) use rail::{Carrier, Rail};
+pub(crate) use short::{Intake, Outset};
 pub(crate) use stream::Open;
 
-use crate::port::{Event, Hello, LinkId, Port, Wake};
+use crate::port::{Event, Hello, LinkId, Wake};
+use crate::span::Span;
 use crate::{Error, Result};
 
 /// Directives that may be under way in each direction, on top of the packets with bytes.
@@ -55,13 +61,6 @@ impl Options {
     }
 }
 
-/// A port, by the name that all ranks have for what it is on.
-pub(crate) struct Rail {
-    pub(crate) name: String,
-    pub(crate) port: Box<dyn Port>,
-    pub(crate) ordered: bool,
-}
-
 /// A channel's part of what is shared.
 #[derive(Default)]
 struct Channel {
@@ -84,6 +83,10 @@ pub(crate) struct Core {
     stirred: Vec<LinkId>,
     /// Connections that have failed.
     failures: usize,
+    /// Counts what has happened, but for messages that were handed over as they came.
+    pub(crate) happenings: u64,
+    /// What has gone wrong where nobody could be told: whoever waits next is.
+    pub(crate) trouble: Option<Error>,
     /// Bytes that the layer itself has copied, out and in.
     pub(crate) copied: (u64, u64),
 }
@@ -99,11 +102,14 @@ impl Core {
             events: Vec::new(),
             stirred: Vec::new(),
             failures: 0,
+            happenings: 0,
+            trouble: None,
             copied: (0, 0),
         }
     }
 
     /// The number of the connection to a rank on a channel.
+    #[inline]
     pub(crate) fn id(&self, channel: usize, rank: usize) -> LinkId {
         (channel * self.options.size + rank) as LinkId
     }
@@ -210,9 +216,10 @@ impl Core {
     /// No way to a rank is left on a channel.
     #[cold]
     fn fail(&mut self, id: LinkId, why: &str) {
-        let failed = &mut self.connection(id).failed;
-        if failed.is_none() {
-            *failed = Some(why.to_owned());
+        let connection = self.connection(id);
+        connection.plain = NO_RAIL;
+        if connection.failed.is_none() {
+            connection.failed = Some(why.to_owned());
             self.failures += 1;
         }
     }
@@ -221,13 +228,14 @@ impl Core {
     #[inline]
     pub(crate) fn progress(&mut self) -> Result<()> {
         for n in 0..self.rails.len() {
-            let mut events = std::mem::take(&mut self.events);
-            let outcome = self.rails[n].port.poll(&mut events);
-            for event in events.drain(..) {
-                self.happened(n, event)?;
+            match &mut self.rails[n].port {
+                Carrier::Vi(port) => {
+                    if port.drive()? {
+                        self.progress_vi(n)?;
+                    }
+                }
+                Carrier::Other(_) => self.progress_other(n)?,
             }
-            self.events = events;
-            outcome?;
         }
         if !self.stirred.is_empty() {
             self.settle()?;
@@ -235,8 +243,30 @@ impl Core {
         Ok(())
     }
 
+    /// What has happened at a port on virtual interfaces.
+    #[inline]
+    fn progress_vi(&mut self, n: usize) -> Result<()> {
+        while let Carrier::Vi(port) = &mut self.rails[n].port
+            && let Some(event) = port.next()
+        {
+            self.happened(n, event)?;
+        }
+        Ok(())
+    }
+
+    fn progress_other(&mut self, n: usize) -> Result<()> {
+        let mut events = std::mem::take(&mut self.events);
+        let outcome = self.rails[n].port.poll(&mut events);
+        for event in events.drain(..) {
+            self.happened(n, event)?;
+        }
+        self.events = events;
+        outcome
+    }
+
     #[inline]
     fn happened(&mut self, rail: usize, event: Event) -> Result<()> {
+        self.happenings = self.happenings.wrapping_add(1);
         match event {
             Event::Packet(id, packet) => self.arrived(rail, id, packet),
             Event::Put(id, put) => self.put_is_over(id, put),
@@ -276,25 +306,88 @@ impl Core {
         self.tell(id)
     }
 
-    /// The next rank of which a message has begun, or the given one if its has: it is taken.
+    /// The next rank of which a message has begun, or had when it was noted.
     #[inline]
-    pub(crate) fn take_ready(&mut self, channel: usize, from: Option<usize>) -> Option<usize> {
-        let ready = &mut self.channel(channel).ready;
-        let Some(wanted) = from else { return ready.pop_front() };
-        match ready.front() {
-            Some(first) if *first == wanted => ready.pop_front(),
-            _ => {
-                let at = ready.iter().position(|rank| *rank == wanted)?;
-                ready.remove(at)
+    fn take_ready(&mut self, channel: usize) -> Option<usize> {
+        let rank = self.channels.get_mut(channel)?.ready.pop_front()?;
+        let id = self.id(channel, rank);
+        self.connection(id).is_ready = false;
+        Some(rank)
+    }
+
+    /// Notes that a message of a rank has begun to come. Who receives from that rank alone does not look there, so that a
+    /// note may be out of date; but there is one for each rank at most.
+    fn make_ready(&mut self, id: LinkId) {
+        let connection = self.connection(id);
+        if !connection.is_ready {
+            connection.is_ready = true;
+            let (channel, peer) = (connection.channel, connection.peer);
+            self.channel(channel).ready.push_back(peer);
+        }
+    }
+
+    /// Begins a message to a rank; `None` while there is no connection.
+    pub(crate) fn begin_outgoing(
+        &mut self,
+        channel: usize,
+        peer: usize,
+        out: &mut Outset,
+    ) -> Result<Option<()>> {
+        let id = self.id(channel, peer);
+        if !self.connect(id)? {
+            return Ok(None);
+        }
+        let connection = self.connection(id);
+        if connection.packing {
+            return Err(Error::Busy { rank: peer, way: "to" });
+        }
+        connection.packing = true;
+        (out.id, out.peer, out.limit, out.over) = (id, peer as u32, connection.limit, false);
+        let capacity = connection.capacity;
+        out.open = self.open_packet(id)?;
+        out.room = out.open.map_or(Span::NONE, |open| open.room(0).first(capacity));
+        self.review(id);
+        Ok(Some(()))
+    }
+
+    /// Why no message can come on a channel from a rank, or from any; an error where something has gone wrong.
+    pub(crate) fn check_incoming(&mut self, channel: usize, from: Option<usize>) -> Result<()> {
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        if let Some(rank) = from {
+            let id = self.id(channel, rank);
+            if self.connection(id).unpacking {
+                return Err(Error::Busy { rank, way: "from" });
             }
+        }
+        match self.is_hopeless(channel, from) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Finds out whether messages that are one packet may take the short way.
+    #[cold]
+    pub(super) fn review(&mut self, id: LinkId) {
+        let connection = self.connection(id);
+        connection.plain = NO_RAIL;
+        if let Some(rail) = connection.active
+            && connection.is_plain_on(rail)
+            && matches!(self.rails[rail].port, Carrier::Vi(_))
+        {
+            self.connection(id).plain = rail as u8;
         }
     }
 
     /// Whether nothing can come on a channel any more from the given rank, or from any; and why.
+    #[inline]
     pub(crate) fn is_hopeless(&mut self, channel: usize, from: Option<usize>) -> Option<Error> {
-        if self.failures == 0 {
-            return None;
-        }
+        if self.failures == 0 { None } else { self.find_hopeless(channel, from) }
+    }
+
+    #[cold]
+    fn find_hopeless(&mut self, channel: usize, from: Option<usize>) -> Option<Error> {
         let (size, own) = (self.options.size, self.options.rank);
         let mut others = (0..size).filter(|rank| *rank != own && from.is_none_or(|wanted| wanted == *rank));
         let mut last = None;
@@ -358,7 +451,8 @@ impl Core {
             rail.port.leave(id);
         }
         self.fail(id, why);
-        self.connection(id).active = None;
+        let connection = self.connection(id);
+        (connection.active, connection.plain) = (None, NO_RAIL);
         self.conceal_all(id);
     }
 }

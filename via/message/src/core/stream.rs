@@ -15,6 +15,12 @@ pub(crate) struct Open {
 }
 
 impl Open {
+    /// The first of the message's bytes.
+    #[inline(always)]
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.buffer.span.start.wrapping_add(HEADER)
+    }
+
     /// Where the message's bytes go.
     #[inline]
     pub(crate) fn room(&self, used: usize) -> Span {

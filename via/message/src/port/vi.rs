@@ -5,21 +5,22 @@
 
 mod link;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use uvia::{
     CacheLimits, Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Lease, Listener,
     MacAddress, MemoryAttributes, MemoryHandle, NetAddress, Nic, ProtectionTag, RegistrationCache,
-    RemoteMemory, Request, ViAttributes,
+    RemoteMemory, Request, ViAttributes, ViId,
 };
 use zerocopy::IntoBytes;
 
 use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
-use link::{Link, State};
+pub(crate) use link::Ready;
+use link::{BULK, Link, State};
 
 /// How long one connection request may take before it is made anew.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -33,6 +34,13 @@ mod what {
     pub(super) const RECEIVE: u64 = 0;
     pub(super) const SEND: u64 = 1;
     pub(super) const PUT: u64 = 2;
+}
+
+impl Depth {
+    /// Receives of a link.
+    fn receives(&self) -> usize {
+        self.packets + BULK - 1
+    }
 }
 
 fn context(what: u64, index: u32, link: LinkId) -> u64 {
@@ -66,6 +74,8 @@ pub struct ViPort {
     pending: usize,
     turns: u32,
     epochs: u32,
+    /// What has happened to links.
+    news: VecDeque<Event>,
     /// Long pieces stay registered: a program tends to send from the same buffers.
     cache: RegistrationCache,
     exposures: HashMap<u64, Lease>,
@@ -95,11 +105,11 @@ impl ViPort {
         let mut attributes = ViAttributes::new(tag);
         attributes.max_transfer_size = nic.properties().max_transfer_size.min(attributes.max_transfer_size);
         attributes.send_depth = depth.packets + depth.puts;
-        attributes.receive_depth = depth.packets;
+        attributes.receive_depth = depth.receives();
         if strict {
             attributes.reliability = uvia::ReliabilityLevel::ReliableReception;
         }
-        let cq = nic.create_cq(2 * depth.packets + depth.puts)?;
+        let cq = nic.create_cq(attributes.send_depth + attributes.receive_depth)?;
         let listener = nic.listen(&discriminator(session, rank), 64)?;
         let cache =
             RegistrationCache::new(&nic, MemoryAttributes::remote_write(tag), CacheLimits::default())?;
@@ -119,6 +129,7 @@ impl ViPort {
             pending: 0,
             turns: 0,
             epochs: 0,
+            news: VecDeque::new(),
             cache,
             exposures: HashMap::new(),
             next_exposure: 0,
@@ -140,9 +151,10 @@ impl ViPort {
         }
         let vi = self.nic.create_vi(&self.attributes, Some(&self.cq), Some(&self.cq))?;
         let stride = self.depth.packet_bytes.next_multiple_of(64);
-        let memory = self
-            .nic
-            .allocate(2 * self.depth.packets * stride, MemoryAttributes::local(self.attributes.tag))?;
+        let memory = self.nic.allocate(
+            (self.depth.packets + self.depth.receives()) * stride,
+            MemoryAttributes::local(self.attributes.tag),
+        )?;
         self.epochs += 1;
         Link::new(id, self.epochs, vi, memory, stride, self.depth, state).map(Box::new)
     }
@@ -162,16 +174,16 @@ impl ViPort {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn link(&mut self, id: LinkId) -> Option<&mut Link> {
         self.links.get_mut(id as usize)?.as_deref_mut()
     }
 
     /// Looks after connections that are being made.
     #[cold]
-    fn look(&mut self, events: &mut Vec<Event>) -> Result<()> {
+    fn look(&mut self) -> Result<()> {
         while let Some(request) = self.listener.poll()? {
-            self.asked(request, events)?;
+            self.asked(request)?;
         }
         if self.pending == 0 {
             return Ok(());
@@ -189,13 +201,13 @@ impl ViPort {
                 },
                 Err(e) => self.lose(id, e.to_string()),
             };
-            events.push(event);
+            self.news.push_back(event);
         }
         Ok(())
     }
 
     /// Somebody asks for a connection.
-    fn asked(&mut self, request: Request, events: &mut Vec<Event>) -> Result<()> {
+    fn asked(&mut self, request: Request) -> Result<()> {
         let Some(hello) = Hello::read(&request.peer().private_data, &self.session) else {
             request.reject(b"another session")?;
             return Ok(());
@@ -224,7 +236,7 @@ impl ViPort {
         match request.accept(vi, answer.as_bytes()) {
             Ok(_) => {
                 self.store(id, link);
-                events.push(Event::Up(id, hello));
+                self.news.push_back(Event::Up(id, hello));
             }
             // It asks again, or gives up.
             Err((request, e)) => {
@@ -243,60 +255,129 @@ impl ViPort {
         Event::Down(id, why)
     }
 
-    /// What the NIC has finished with.
+    /// Drives the NIC; answers whether anything has happened: see [`ViPort::next`].
     #[inline]
-    fn completed(&mut self, completion: Completion, events: &mut Vec<Event>) {
-        let Completion { vi, descriptor, .. } = completion;
-        let context = descriptor.context;
-        let (what, id) = (context >> 62, context as u32);
-        let index = (context >> 32) as u32 & 0x3fff_ffff;
-        let success = descriptor.status().is_success();
-        if what == what::PUT {
-            return self.put_is_over(index, descriptor, success, vi, events);
+    pub(crate) fn drive(&mut self) -> Result<bool> {
+        self.cq.poll_into(&mut self.completions)?;
+        self.turns = self.turns.wrapping_add(1);
+        if self.pending > 0 || self.turns.is_multiple_of(LOOK) {
+            // Packets may have come right behind the answer: first the link, then these.
+            self.look()?;
         }
-        let Some(link) = self.links.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if link.vi.as_ref().is_none_or(|mine| mine.id() != vi) {
-            return; // Of a connection that was left.
+        Ok(!self.completions.is_empty() || !self.news.is_empty())
+    }
+
+    /// The next of what has happened.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        if !self.news.is_empty() {
+            return self.news.pop_front();
         }
-        if !success {
-            let why = link.loss(descriptor.status());
-            events.push(self.lose(id, why));
-            return;
+        while let Some(completion) = self.completions.pop() {
+            let event = self.completed(completion);
+            if event.is_some() {
+                return event;
+            }
         }
-        if what == what::RECEIVE {
-            events.push(Event::Packet(id, link.received(index, descriptor)));
-        } else {
-            link.sent(index, descriptor);
+        None
+    }
+
+    /// As [`Port::buffer`].
+    #[inline(always)]
+    pub(crate) fn take_buffer(&mut self, id: LinkId) -> Option<Buffer> {
+        self.link(id)?.buffer()
+    }
+
+    /// As [`ViPort::take_buffer`], with what sends it.
+    #[inline(always)]
+    pub(crate) fn take_ready(&mut self, id: LinkId) -> Option<(Buffer, Ready<'_>)> {
+        self.link(id)?.take_ready()
+    }
+
+    /// Sends `len` bytes of a buffer, from `start` on.
+    ///
+    /// # Errors
+    /// The port is broken.
+    #[inline(always)]
+    pub(crate) fn send_part(
+        &mut self,
+        id: LinkId,
+        index: u32,
+        start: usize,
+        len: usize,
+    ) -> std::result::Result<(), Box<Error>> {
+        match self.link(id) {
+            Some(link) => link.send(index, start, len, false),
+            None => Ok(()),
         }
     }
 
-    fn put_is_over(
-        &mut self,
-        index: u32,
-        mut descriptor: Box<Descriptor>,
-        success: bool,
-        vi: uvia::ViId,
-        events: &mut Vec<Event>,
-    ) {
+    /// As [`Port::give_back`].
+    #[inline(always)]
+    pub(crate) fn take_back(&mut self, id: LinkId, packet: Packet) {
+        if let Some(link) = self.link(id)
+            && link.epoch == packet.epoch
+        {
+            link.give_back(packet.index);
+        }
+    }
+
+    /// What the NIC has finished with.
+    #[inline(always)]
+    fn completed(&mut self, completion: Completion) -> Option<Event> {
+        let Completion { vi, descriptor, .. } = completion;
+        let context = descriptor.context;
+        let id = context as LinkId;
+        let index = (context >> 32) as u32 & 0x3fff_ffff;
+        if let Some(Some(link)) = self.links.get_mut(id as usize)
+            && link.is_of(vi)
+            && descriptor.status().is_success()
+        {
+            match context >> 62 {
+                what::RECEIVE => return Some(Event::Packet(id, link.received(index, descriptor))),
+                what::SEND => {
+                    link.sent(index, descriptor);
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        self.completed_otherwise(vi, descriptor)
+    }
+
+    /// A put, something that failed, or something of a connection that was left.
+    #[inline(never)]
+    fn completed_otherwise(&mut self, vi: ViId, descriptor: Box<Descriptor>) -> Option<Event> {
+        let (id, index) = (descriptor.context as LinkId, (descriptor.context >> 32) as u32 & 0x3fff_ffff);
+        if descriptor.context >> 62 == what::PUT {
+            return self.put_is_over(index, descriptor, vi);
+        }
+        let link = self.link(id)?;
+        if !link.is_of(vi) {
+            return None;
+        }
+        let why = link.loss(descriptor.status());
+        Some(self.lose(id, why))
+    }
+
+    fn put_is_over(&mut self, index: u32, mut descriptor: Box<Descriptor>, vi: ViId) -> Option<Event> {
         let status = descriptor.status();
         descriptor.segments.clear();
         if self.spare.len() < self.depth.puts {
             self.spare.push(descriptor);
         }
-        let Some(put) = self.puts.get_mut(index as usize).and_then(Option::take) else { return };
+        let put = self.puts.get_mut(index as usize).and_then(Option::take)?;
         self.free_puts.push(index);
-        let Some(link) = self.link(put.link) else { return };
-        if link.vi.as_ref().is_none_or(|mine| mine.id() != vi) {
-            return;
+        let link = self.link(put.link)?;
+        if !link.is_of(vi) {
+            return None;
         }
         link.puts -= 1;
-        let event = if success {
-            Event::Put(put.link, put.id)
-        } else {
-            let why = link.loss(status);
-            self.lose(put.link, why)
-        };
-        events.push(event);
+        if status.is_success() {
+            return Some(Event::Put(put.link, put.id));
+        }
+        let why = link.loss(status);
+        Some(self.lose(put.link, why))
     }
 }
 
@@ -339,9 +420,8 @@ impl Port for ViPort {
         Ok(())
     }
 
-    #[inline]
     fn buffer(&mut self, id: LinkId) -> Option<Buffer> {
-        self.link(id)?.buffer()
+        self.take_buffer(id)
     }
 
     fn release(&mut self, id: LinkId, index: u32) {
@@ -350,10 +430,9 @@ impl Port for ViPort {
         }
     }
 
-    #[inline]
     fn send(&mut self, id: LinkId, buffer: Buffer, len: usize, keep: bool) -> Result<()> {
         match self.link(id) {
-            Some(link) => link.send(buffer, len, keep),
+            Some(link) => link.send(buffer.index, 0, len, keep).map_err(|e| *e),
             None => Ok(()),
         }
     }
@@ -416,30 +495,14 @@ impl Port for ViPort {
         Ok(true)
     }
 
-    #[inline]
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<()> {
-        self.cq.poll_into(&mut self.completions)?;
-        if self.pending > 0 {
-            // Packets may have come right behind the answer: first the link, then these.
-            self.look(events)?;
-        }
-        while let Some(completion) = self.completions.pop() {
-            self.completed(completion, events);
-        }
-        self.turns = self.turns.wrapping_add(1);
-        if self.turns.is_multiple_of(LOOK) {
-            self.look(events)?;
-        }
+        self.drive()?;
+        events.extend(std::iter::from_fn(|| self.next()));
         Ok(())
     }
 
-    #[inline]
     fn give_back(&mut self, id: LinkId, packet: Packet) {
-        if let Some(link) = self.link(id)
-            && link.epoch == packet.epoch
-        {
-            link.post(packet.index);
-        }
+        self.take_back(id, packet);
     }
 
     fn is_flushed(&self, id: LinkId) -> bool {

@@ -1,54 +1,28 @@
 //! A message that is being unpacked.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::describe::Description;
-use crate::core::{Arrived, Core};
+use crate::core::{Arrived, Core, Intake};
 use crate::packet::flag;
-use crate::port::LinkId;
 use crate::shared::Shared;
 use crate::span::Span;
+use crate::tasks::{Waits, now};
 use crate::{Error, ReceiveMode, Result, SendMode};
 
 /// A message from a rank, by address. Dropped before its end, what is left of it is thrown away.
-pub struct RawIncoming {
-    shared: Arc<Shared>,
-    id: LinkId,
-    peer: usize,
-    threshold: usize,
-    described: bool,
-    /// The packet that is read, and how far it was.
-    current: Option<Arrived>,
-    at: usize,
-    /// Pieces that wait for their bytes, in order: those that came in order, and those that were packed to be read later.
-    early: VecDeque<Span>,
-    later: VecDeque<Span>,
-    /// Bytes that came before those that are waited for, out of their packets since the sender needs the room.
-    aside: VecDeque<(Box<[u8]>, usize)>,
-    last: bool,
-    pieces: usize,
-    longs: u16,
-    /// As its end says.
-    packed_longs: u16,
-    over: bool,
-}
-
-/// Which of a message's two streams.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
-    Early,
-    Later,
-}
+pub struct RawIncoming(Unpacking<Arc<Shared>>);
 
 impl RawIncoming {
     /// Takes the next message on a channel, from a rank or from any.
     pub(crate) fn begin(shared: &Arc<Shared>, channel: usize, from: Option<usize>) -> Result<Self> {
-        let (id, peer, threshold, described, current) =
-            shared.wait("a message", |core| Self::take(core, channel, from))?;
-        Ok(Self::new(shared, id, peer, threshold, described, current))
+        let mut message = Self(Unpacking::new(shared.clone()));
+        message.0.begin(channel, from)?;
+        Ok(message)
     }
 
     /// As [`RawIncoming::begin`], if there is one.
@@ -57,76 +31,13 @@ impl RawIncoming {
         channel: usize,
         from: Option<usize>,
     ) -> Result<Option<Self>> {
-        let mut core = shared.core();
-        let mut taken = Self::take(&mut core, channel, from)?;
-        if taken.is_none() {
-            core.progress()?;
-            taken = Self::take(&mut core, channel, from)?;
-        }
-        drop(core);
-        Ok(taken.map(|(id, peer, threshold, described, current)| {
-            Self::new(shared, id, peer, threshold, described, current)
-        }))
-    }
-
-    #[inline]
-    #[expect(clippy::type_complexity, reason = "taken apart at once")]
-    fn take(
-        core: &mut Core,
-        channel: usize,
-        from: Option<usize>,
-    ) -> Result<Option<(LinkId, usize, usize, bool, Option<Arrived>)>> {
-        if let Some(rank) = from {
-            let id = core.id(channel, rank);
-            if core.connection(id).unpacking {
-                return Err(Error::Busy { rank, way: "from" });
-            }
-        }
-        let Some(peer) = core.take_ready(channel, from) else {
-            return match core.is_hopeless(channel, from) {
-                Some(error) => Err(error),
-                None => Ok(None),
-            };
-        };
-        let id = core.id(channel, peer);
-        let described = core.options.described;
-        let connection = core.connection(id);
-        connection.unpacking = true;
-        let threshold = connection.threshold;
-        let current = core.next_packet(id)?;
-        Ok(Some((id, peer, threshold, described, current)))
-    }
-
-    fn new(
-        shared: &Arc<Shared>,
-        id: LinkId,
-        peer: usize,
-        threshold: usize,
-        described: bool,
-        current: Option<Arrived>,
-    ) -> Self {
-        Self {
-            shared: shared.clone(),
-            id,
-            peer,
-            threshold,
-            described,
-            current,
-            at: 0,
-            early: VecDeque::new(),
-            later: VecDeque::new(),
-            aside: VecDeque::new(),
-            last: false,
-            pieces: 0,
-            longs: 0,
-            packed_longs: 0,
-            over: false,
-        }
+        let mut message = Self(Unpacking::new(shared.clone()));
+        Ok(message.0.try_begin(channel, from)?.then_some(message))
     }
 
     /// The rank that it comes from.
     pub fn rank(&self) -> usize {
-        self.peer
+        self.0.rank()
     }
 
     /// Takes the next piece, with the length and the modes that it was packed with.
@@ -139,19 +50,157 @@ impl RawIncoming {
     /// until the message was ended, or dropped.
     #[inline]
     pub unsafe fn unpack(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        if send != SendMode::Later
-            && !self.described
-            && piece.len < self.threshold
-            && self.early.is_empty()
-            && self.aside.is_empty()
-            && let Some(current) = &self.current
-            && current.flags & (flag::LATER | flag::ABANDONED) == 0
-            && current.bytes.len - self.at >= piece.len
-        {
-            self.pieces += 1;
-            // SAFETY: the packet is ours until it is given back; the piece may be written, as we were promised.
-            unsafe { piece.fill(current.bytes.skip(self.at)) };
-            self.at += piece.len;
+        // SAFETY: the caller's promise.
+        unsafe { self.0.unpack(piece, send, receive) }
+    }
+
+    /// Ends the message: all of it is there.
+    ///
+    /// # Errors
+    /// As [`RawIncoming::unpack`]; not all of it was unpacked.
+    #[inline]
+    pub fn end(mut self) -> Result<()> {
+        self.0.end()
+    }
+}
+
+/// A message that is being unpacked. `S` keeps the session, or knows that somebody does.
+pub(crate) struct Unpacking<S: Deref<Target = Shared>> {
+    shared: S,
+    /// What the short way needs.
+    intake: Intake,
+    /// What only the long way needs, once it was taken.
+    more: Option<Box<More>>,
+    waits: Waits,
+    /// A task is about a step.
+    is_stepping: bool,
+}
+
+/// What only messages need that are more than a packet.
+#[derive(Default)]
+struct More {
+    threshold: usize,
+    described: bool,
+    /// The last packet was taken.
+    last: bool,
+    longs: u16,
+    /// As its end says.
+    packed_longs: u16,
+    waiting: Waiting,
+}
+
+/// Pieces that are not there yet, and bytes that are not wanted yet.
+#[derive(Default)]
+struct Waiting {
+    /// Pieces that wait for their bytes, in order: those that came in order, and those that were packed to be read later.
+    early: VecDeque<Span>,
+    later: VecDeque<Span>,
+    /// Bytes that came before those that are waited for, out of their packets since the sender needs the room.
+    aside: VecDeque<(Box<[u8]>, usize)>,
+}
+
+impl Waiting {
+    fn stream(&mut self, stream: Stream) -> &mut VecDeque<Span> {
+        match stream {
+            Stream::Early => &mut self.early,
+            Stream::Later => &mut self.later,
+        }
+    }
+}
+
+/// Which of a message's two streams.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Early,
+    Later,
+}
+
+impl<S: Deref<Target = Shared>> Unpacking<S> {
+    /// A message that has not begun yet.
+    #[inline(always)]
+    pub(crate) fn new(shared: S) -> Self {
+        Self { shared, intake: Intake::new(), more: None, waits: Waits::Here, is_stepping: false }
+    }
+
+    /// Takes the next message on a channel, from a rank or from any.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, channel: usize, from: Option<usize>) -> Result<()> {
+        if self.shared.core().begin_intake(channel, from, &mut self.intake) {
+            return Ok(());
+        }
+        self.begin_slowly(channel, from)
+    }
+
+    #[inline(never)]
+    fn begin_slowly(&mut self, channel: usize, from: Option<usize>) -> Result<()> {
+        let intake = &mut self.intake;
+        self.shared.wait_on("a message", |core| {
+            if core.begin_intake(channel, from, intake) {
+                return Ok(Some(()));
+            }
+            core.check_incoming(channel, from)?;
+            Ok(None)
+        })
+    }
+
+    /// As [`Unpacking::begin`], by a task.
+    pub(crate) async fn begin_in_task(&mut self, channel: usize, from: Option<usize>) -> Result<()> {
+        self.waits = Waits::Task;
+        let intake = &mut self.intake;
+        let begin = |core: &mut Core| {
+            if core.begin_intake(channel, from, intake) {
+                return Ok(Some(()));
+            }
+            core.check_incoming(channel, from)?;
+            Ok(None)
+        };
+        self.shared.until(Waits::Task, "a message", begin).await
+    }
+
+    /// As [`Unpacking::begin`], if there is one; answers that.
+    #[inline(always)]
+    pub(crate) fn try_begin(&mut self, channel: usize, from: Option<usize>) -> Result<bool> {
+        let mut core = self.shared.core();
+        if core.begin_intake(channel, from, &mut self.intake) {
+            return Ok(true);
+        }
+        core.check_incoming(channel, from)?;
+        Ok(false)
+    }
+
+    /// The rank that it comes from.
+    pub(crate) fn rank(&self) -> usize {
+        self.intake.peer as usize
+    }
+
+    /// What the long way needs.
+    fn more(&mut self) -> &mut More {
+        let (shared, id) = (&*self.shared, self.intake.id);
+        self.more.get_or_insert_with(|| {
+            let mut core = shared.core();
+            let described = core.options.described;
+            let threshold = core.connection(id).threshold;
+            Box::new(More { threshold, described, ..More::default() })
+        })
+    }
+
+    fn waiting(&mut self) -> &mut Waiting {
+        &mut self.more().waiting
+    }
+
+    /// As [`RawIncoming::unpack`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn unpack(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        let intake = &mut self.intake;
+        if piece.len < intake.limit && piece.len <= intake.rest.len && send != SendMode::Later {
+            intake.pieces += 1;
+            // SAFETY: the packet is ours until it is given back, and has as many bytes; the piece may be written, as we
+            // were promised.
+            unsafe { Span { len: piece.len, ..intake.rest }.copy_to(piece.start) };
+            intake.rest = intake.rest.behind(piece.len);
             return Ok(());
         }
         // SAFETY: the caller's promise.
@@ -162,66 +211,112 @@ impl RawIncoming {
     /// As for `unpack`.
     #[inline(never)]
     unsafe fn unpack_slowly(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        if self.over {
+        // SAFETY: the caller's promise.
+        now(unsafe { self.unpack_somehow(piece, send, receive) })
+    }
+
+    /// As [`Unpacking::unpack`], by a task.
+    ///
+    /// # Safety
+    /// As there, whatever becomes of the future.
+    pub(crate) async unsafe fn unpack_in_task(
+        &mut self,
+        piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        self.step()?;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.unpack_somehow(piece, send, receive).await };
+        self.is_stepping = false;
+        outcome
+    }
+
+    /// A task takes a step. A message of which a step was left half way, since its future was dropped, is over.
+    fn step(&mut self) -> Result<()> {
+        if self.is_stepping {
+            self.give_up();
+            return Err(Error::Failed);
+        }
+        self.is_stepping = true;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for `unpack`.
+    async unsafe fn unpack_somehow(
+        &mut self,
+        piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        if self.intake.over {
             return Err(Error::Failed);
         }
         // SAFETY: the caller's promise.
-        let outcome = unsafe { self.unpack_any(piece, send, receive) };
+        let outcome = unsafe { self.unpack_any(piece, send, receive).await };
         if outcome.is_err() {
             // Memory of a piece that failed is not ours any more once this returns.
             self.give_up();
         }
+        self.set_limit();
         outcome
     }
 
-    /// # Safety
-    /// As for `unpack`.
-    unsafe fn unpack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        if self.described {
-            self.compare(Description::of(self.pieces, piece.len, send, receive))?;
-        }
-        self.pieces += 1;
-        if piece.len >= self.threshold {
-            // SAFETY: the caller's promise; `end` and `drop` see that nobody writes it any more.
-            return unsafe { self.unpack_long(piece, send, receive) };
-        }
-        let stream = if send == SendMode::Later { Stream::Later } else { Stream::Early };
-        match stream {
-            Stream::Early => self.early.push_back(piece),
-            Stream::Later => self.later.push_back(piece),
-        }
-        if receive == ReceiveMode::Express { self.fill(stream) } else { Ok(()) }
+    /// Says which pieces take the short way from now on.
+    fn set_limit(&mut self) {
+        let plain = !self.intake.over && self.intake.current.is_some_and(|current| current.is_plain());
+        let more = self.more();
+        let waits = !more.waiting.early.is_empty() || !more.waiting.aside.is_empty();
+        self.intake.limit = if plain && !more.described && !waits { more.threshold } else { 0 };
     }
 
     /// # Safety
     /// As for `unpack`.
-    unsafe fn unpack_long(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        let (id, number) = (self.id, self.longs);
-        self.longs =
-            self.longs.checked_add(1).ok_or_else(|| self.mismatch("less", "more than 65,535 long pieces"))?;
+    async unsafe fn unpack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        let (described, threshold) = (self.more().described, self.more().threshold);
+        if described {
+            self.compare(Description::of(self.intake.pieces as usize, piece.len, send, receive)).await?;
+        }
+        self.intake.pieces += 1;
+        if piece.len >= threshold {
+            // SAFETY: the caller's promise; `end` and `drop` see that nobody writes it any more.
+            return unsafe { self.unpack_long(piece, send, receive).await };
+        }
+        let stream = if send == SendMode::Later { Stream::Later } else { Stream::Early };
+        self.waiting().stream(stream).push_back(piece);
+        if receive == ReceiveMode::Express { self.fill(stream).await } else { Ok(()) }
+    }
+
+    /// # Safety
+    /// As for `unpack`.
+    async unsafe fn unpack_long(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        let (id, number) = (self.intake.id, self.more().longs);
+        self.more().longs =
+            number.checked_add(1).ok_or_else(|| self.mismatch("less", "more than 65,535 long pieces"))?;
         // SAFETY: the caller's promise.
         unsafe { self.shared.core().expect_long(id, number, piece)? };
         if receive == ReceiveMode::Cheaper {
             return Ok(());
         }
         // Who sends may not come to it for want of room: so what is before it is taken first.
-        self.fill(Stream::Early)?;
-        while !self.has_come(number, piece.len, send)? {
+        self.fill(Stream::Early).await?;
+        while !self.has_come(number, piece.len, send).await? {
             self.put_current_aside()?;
-            self.take_next()?;
+            self.take_next().await?;
         }
         Ok(())
     }
 
     /// Waits for a long piece. False: its sender reads it at the end, and may not come there for want of room, which is
     /// to be made.
-    fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
-        let (id, peer, position) = (self.id, self.peer, self.pieces - 1);
-        let mut end = self.current.filter(|current| current.flags & flag::LAST != 0);
-        if self.last && end.is_none() {
-            return if self.packed_longs > number { Ok(true) } else { Err(self.too_short()) };
+    async fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
+        let (id, peer, position) = (self.intake.id, self.rank(), self.intake.pieces as usize - 1);
+        let mut end = self.intake.current.filter(|current| current.flags & flag::LAST != 0);
+        if self.more().last && end.is_none() {
+            return if self.more().packed_longs > number { Ok(true) } else { Err(self.too_short()) };
         }
-        self.shared.wait("a long piece", |core| {
+        let come = |core: &mut Core| {
             if core.has_come(id, number)? {
                 return Ok(Some(true));
             }
@@ -239,37 +334,37 @@ impl RawIncoming {
                 None if send == SendMode::Later && core.has_early_packet(id) => Ok(Some(false)),
                 None => Ok(None),
             }
-        })
+        };
+        self.shared.until(self.waits, "a long piece", come).await
     }
 
     /// Takes what is left of the packet that is read out of it, and gives it back.
     fn put_current_aside(&mut self) -> Result<()> {
-        let Some(current) = self.current else { return Ok(()) };
-        let left = current.bytes.skip(self.at);
-        if !left.is_empty() {
+        let Some(current) = self.intake.current else { return Ok(()) };
+        if !self.intake.rest.is_empty() {
             // SAFETY: the packet is ours until it is given back.
-            self.aside.push_back((unsafe { left.bytes() }.into(), 0));
+            let left = unsafe { self.intake.rest.bytes() }.into();
+            self.waiting().aside.push_back((left, 0));
         }
         self.done_with(current)
     }
 
     fn mismatch(&self, packed: &str, unpacked: &str) -> Error {
         Error::Mismatch {
-            rank: self.peer,
-            position: self.pieces.saturating_sub(1),
+            rank: self.rank(),
+            position: (self.intake.pieces as usize).saturating_sub(1),
             packed: packed.to_owned(),
             unpacked: unpacked.to_owned(),
         }
     }
 
     /// Reads a description, and compares it.
-    #[inline(never)]
-    fn compare(&mut self, mine: Description) -> Result<()> {
+    async fn compare(&mut self, mine: Description) -> Result<()> {
         let mut bytes = [0; size_of::<Description>()];
-        self.early.push_back(Span::of_mut(&mut bytes));
-        if let Err(e) = self.fill(Stream::Early) {
+        self.waiting().early.push_back(Span::of_mut(&mut bytes));
+        if let Err(e) = self.fill(Stream::Early).await {
             // Nobody is to write into this frame once it is gone.
-            self.early.clear();
+            self.waiting().early.clear();
             return Err(e);
         }
         let theirs = Description::read_from_bytes(&bytes).unwrap_or_default();
@@ -277,82 +372,79 @@ impl RawIncoming {
             return Ok(());
         }
         Err(Error::Mismatch {
-            rank: self.peer,
-            position: self.pieces,
+            rank: self.rank(),
+            position: self.intake.pieces as usize,
             packed: theirs.to_string(),
             unpacked: mine.to_string(),
         })
     }
 
     /// Fills pieces until none of that stream waits.
-    fn fill(&mut self, stream: Stream) -> Result<()> {
+    async fn fill(&mut self, stream: Stream) -> Result<()> {
         loop {
             self.fill_aside();
             self.fill_current()?;
-            let waiting = match stream {
-                Stream::Early => &self.early,
-                Stream::Later => &self.later,
-            };
+            let waiting = self.waiting().stream(stream);
             if waiting.iter().all(Span::is_empty) {
-                match stream {
-                    Stream::Early => self.early.clear(),
-                    Stream::Later => self.later.clear(),
-                }
+                waiting.clear();
                 return Ok(());
             }
-            self.turn_over(stream)?;
+            self.turn_over(stream).await?;
         }
     }
 
     /// From what was put aside.
     fn fill_aside(&mut self) {
-        while let (Some((bytes, at)), Some(piece)) = (self.aside.front_mut(), self.early.front_mut()) {
+        let Waiting { early, aside, .. } = self.waiting();
+        while let (Some((bytes, at)), Some(piece)) = (aside.front_mut(), early.front_mut()) {
             // SAFETY: the bytes are ours, the piece may be written, as `unpack` was promised.
             let copied = unsafe { piece.fill(Span::of(bytes).skip(*at)) };
             *at += copied;
             *piece = piece.skip(copied);
             if piece.is_empty() {
-                self.early.pop_front();
+                early.pop_front();
             } else {
-                self.aside.pop_front();
+                aside.pop_front();
             }
         }
     }
 
     /// From the packet that is read.
     fn fill_current(&mut self) -> Result<()> {
-        let Some(current) = self.current else { return Ok(()) };
+        let Some(current) = self.intake.current else { return Ok(()) };
         if current.flags & flag::ABANDONED != 0 {
-            return Err(Error::Abandoned { rank: self.peer });
+            return Err(Error::Abandoned { rank: self.rank() });
         }
-        let waiting = if current.flags & flag::LATER != 0 { &mut self.later } else { &mut self.early };
+        let stream = if current.flags & flag::LATER != 0 { Stream::Later } else { Stream::Early };
+        let mut rest = self.intake.rest;
+        let waiting = self.waiting().stream(stream);
         while let Some(piece) = waiting.front_mut() {
             // SAFETY: the packet is ours until it is given back; the piece may be written, as `unpack` was promised.
-            let copied = unsafe { piece.fill(current.bytes.skip(self.at)) };
-            self.at += copied;
+            let copied = unsafe { piece.fill(rest) };
+            rest = rest.skip(copied);
             *piece = piece.skip(copied);
             if !piece.is_empty() {
                 break;
             }
             waiting.pop_front();
         }
+        self.intake.rest = rest;
         Ok(())
     }
 
     /// Goes on to the next packet, since the one that is read has no more for that stream.
-    fn turn_over(&mut self, wanted: Stream) -> Result<()> {
-        if let Some(current) = self.current {
-            let left = current.bytes.skip(self.at);
-            if !left.is_empty() && (wanted == Stream::Early || current.flags & flag::LATER != 0) {
+    async fn turn_over(&mut self, wanted: Stream) -> Result<()> {
+        if let Some(current) = self.intake.current {
+            if !self.intake.rest.is_empty() && (wanted == Stream::Early || current.flags & flag::LATER != 0) {
                 // Bytes that are read later come when all that comes in order has.
                 return Err(self.too_short());
             }
             self.put_current_aside()?;
         }
-        if self.last {
+        if self.more().last {
             return Err(self.too_short());
         }
-        self.take_next()
+        self.take_next().await
     }
 
     fn too_short(&self) -> Error {
@@ -362,46 +454,37 @@ impl RawIncoming {
     /// Gives the packet that is read back.
     fn done_with(&mut self, current: Arrived) -> Result<()> {
         if current.flags & flag::LAST != 0 {
-            self.last = true;
-            self.packed_longs = current.longs;
+            let more = self.more();
+            more.last = true;
+            more.packed_longs = current.longs;
         }
-        self.current = None;
+        self.intake.current = None;
         let mut core = self.shared.core();
-        core.copied.1 += self.at as u64;
-        self.at = 0;
-        core.free_packet(self.id, current)
+        core.copied.1 += (current.bytes().len - self.intake.rest.len) as u64;
+        self.intake.rest = Span::NONE;
+        core.free_packet(self.intake.id, current)
     }
 
-    fn take_next(&mut self) -> Result<()> {
-        let id = self.id;
-        self.current = Some(self.shared.wait("the rest of a message", |core| core.next_packet(id))?);
-        self.at = 0;
+    async fn take_next(&mut self) -> Result<()> {
+        let id = self.intake.id;
+        let next = |core: &mut Core| core.next_packet(id);
+        let next = self.shared.until(self.waits, "the rest of a message", next).await?;
+        self.intake.rest = next.bytes();
+        self.intake.current = Some(next);
         Ok(())
     }
 
-    /// Ends the message: all of it is there.
-    ///
-    /// # Errors
-    /// As [`RawIncoming::unpack`]; not all of it was unpacked.
-    #[inline]
-    pub fn end(mut self) -> Result<()> {
-        if !self.described
-            && self.longs == 0
-            && self.early.is_empty()
-            && self.later.is_empty()
-            && self.aside.is_empty()
-            && let Some(current) = self.current
-            && current.flags & (flag::LAST | flag::ABANDONED) == flag::LAST
-            && current.bytes.len == self.at
-            && current.longs == 0
+    /// As [`RawIncoming::end`].
+    #[inline(always)]
+    pub(crate) fn end(&mut self) -> Result<()> {
+        if self.more.is_none()
+            && self.intake.limit > 0
+            && self.intake.rest.is_empty()
+            && let Some(current) = &self.intake.current
+            && current.is_plain_end()
+            && self.shared.core().end_short(self.intake.id, current)
         {
-            let mut core = self.shared.core();
-            core.copied.1 += self.at as u64;
-            core.free_packet(self.id, current)?;
-            core.end_incoming(self.id);
-            drop(core);
-            self.current = None;
-            self.over = true;
+            self.intake.over = true;
             return Ok(());
         }
         self.end_slowly()
@@ -409,36 +492,46 @@ impl RawIncoming {
 
     #[inline(never)]
     fn end_slowly(&mut self) -> Result<()> {
-        if self.over {
+        now(self.end_somehow())
+    }
+
+    /// As [`Unpacking::end`], by a task.
+    pub(crate) async fn end_in_task(&mut self) -> Result<()> {
+        self.step()?;
+        self.end_somehow().await
+    }
+
+    async fn end_somehow(&mut self) -> Result<()> {
+        if self.intake.over {
             return Err(Error::Failed);
         }
-        if self.described {
-            self.compare(Description::end(self.pieces))?;
+        if self.more().described {
+            self.compare(Description::end(self.intake.pieces as usize)).await?;
         }
-        self.fill(Stream::Early)?;
-        self.fill(Stream::Later)?;
+        self.fill(Stream::Early).await?;
+        self.fill(Stream::Later).await?;
         // Then nothing but the end may be left, behind which all long pieces have come.
         loop {
-            if self.aside.iter().any(|(bytes, at)| bytes.len() > *at) {
+            if self.waiting().aside.iter().any(|(bytes, at)| bytes.len() > *at) {
                 return Err(self.mismatch("more", "less"));
             }
-            if let Some(current) = self.current {
+            if let Some(current) = self.intake.current {
                 if current.flags & flag::ABANDONED != 0 {
-                    return Err(Error::Abandoned { rank: self.peer });
+                    return Err(Error::Abandoned { rank: self.rank() });
                 }
-                if current.bytes.len > self.at {
+                if !self.intake.rest.is_empty() {
                     return Err(self.mismatch("more", "less"));
                 }
                 self.done_with(current)?;
             }
-            if self.last {
+            if self.more().last {
                 break;
             }
-            self.take_next()?;
+            self.take_next().await?;
         }
-        if self.packed_longs != self.longs {
-            let [packed, unpacked] =
-                [self.packed_longs, self.longs].map(|longs| format!("{longs} long pieces in all"));
+        let (packed, unpacked) = (self.more().packed_longs, self.more().longs);
+        if packed != unpacked {
+            let [packed, unpacked] = [packed, unpacked].map(|longs| format!("{longs} long pieces in all"));
             return Err(self.mismatch(&packed, &unpacked));
         }
         self.close();
@@ -447,51 +540,56 @@ impl RawIncoming {
 
     fn close(&mut self) {
         let mut core = self.shared.core();
-        core.conceal_all(self.id);
-        core.end_incoming(self.id);
-        self.over = true;
+        core.conceal_all(self.intake.id);
+        core.end_incoming(self.intake.id);
+        self.intake.over = true;
     }
 
     /// Throws away what is left.
-    fn discard(&mut self) -> Result<()> {
-        self.early.clear();
-        self.later.clear();
-        if !self.last {
-            self.shared.core().refuse(self.id)?;
+    async fn discard(&mut self) -> Result<()> {
+        self.more().waiting = Waiting::default();
+        if !self.more().last {
+            self.shared.core().refuse(self.intake.id)?;
         }
         loop {
-            if let Some(current) = self.current {
+            if let Some(current) = self.intake.current {
                 self.done_with(current)?;
             }
-            if self.last {
+            if self.more().last {
                 break;
             }
-            self.take_next()?;
+            self.take_next().await?;
         }
         self.close();
         Ok(())
     }
 }
 
-impl RawIncoming {
+impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// Gives the message up: nobody writes the program's memory for it after this.
+    #[cold]
     fn give_up(&mut self) {
-        if self.over {
+        if self.intake.over {
             return;
         }
-        if let Err(e) = self.discard() {
-            tracing::debug!(rank = self.peer, "throwing a message away: {e}");
-            self.current = None;
+        // Whoever drops it cannot be a task that waits.
+        self.waits = Waits::Here;
+        if let Err(e) = now(self.discard()) {
+            tracing::debug!(rank = self.rank(), "throwing a message away: {e}");
+            self.intake.current = None;
             let mut core = self.shared.core();
-            core.sever(self.id, "a message from it could not be thrown away in order");
-            core.end_incoming(self.id);
-            self.over = true;
+            core.sever(self.intake.id, "a message from it could not be thrown away in order");
+            core.end_incoming(self.intake.id);
+            self.intake.over = true;
         }
     }
 }
 
-impl Drop for RawIncoming {
+impl<S: Deref<Target = Shared>> Drop for Unpacking<S> {
+    #[inline]
     fn drop(&mut self) {
-        self.give_up();
+        if !self.intake.over {
+            self.give_up();
+        }
     }
 }

@@ -5,4 +5,6 @@ mod incoming;
 mod outgoing;
 
 pub use incoming::RawIncoming;
+pub(crate) use incoming::Unpacking;
+pub(crate) use outgoing::Packing;
 pub use outgoing::RawOutgoing;

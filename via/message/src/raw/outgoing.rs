@@ -1,77 +1,32 @@
 //! A message that is being packed.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
 use super::describe::Description;
-use crate::core::{LongOut, Open};
+use crate::core::{Core, LongOut, Outset};
 use crate::packet::flag;
-use crate::port::LinkId;
 use crate::shared::Shared;
 use crate::span::Span;
+use crate::tasks::{Waits, now};
 use crate::{Error, ReceiveMode, Result, SendMode};
 
 /// A message to a rank, by address. Dropped before its end it is given up, which its receiver hears.
-pub struct RawOutgoing {
-    shared: Arc<Shared>,
-    id: LinkId,
-    peer: usize,
-    open: Option<Open>,
-    /// Bytes of the message in the open packet, and most of them.
-    used: usize,
-    capacity: usize,
-    threshold: usize,
-    /// Nothing has gone yet.
-    first: bool,
-    described: bool,
-    pieces: usize,
-    longs: u16,
-    /// Short pieces that are read at the end.
-    laters: Vec<Span>,
-    /// The receiver may wait for one of these.
-    later_express: bool,
-    over: bool,
-}
+pub struct RawOutgoing(Packing<Arc<Shared>>);
 
 impl RawOutgoing {
     /// Begins a message to a rank; waits until there is a connection.
     pub(crate) fn begin(shared: &Arc<Shared>, channel: usize, peer: usize) -> Result<Self> {
-        let (id, open, capacity, threshold, described) = shared.wait("a connection", |core| {
-            let id = core.id(channel, peer);
-            if !core.connect(id)? {
-                return Ok(None);
-            }
-            let described = core.options.described;
-            let connection = core.connection(id);
-            if connection.packing {
-                return Err(Error::Busy { rank: peer, way: "to" });
-            }
-            connection.packing = true;
-            let (capacity, threshold) = (connection.capacity, connection.threshold);
-            Ok(Some((id, core.open_packet(id)?, capacity, threshold, described)))
-        })?;
-        Ok(Self {
-            shared: shared.clone(),
-            id,
-            peer,
-            open,
-            used: 0,
-            capacity,
-            threshold,
-            first: true,
-            described,
-            pieces: 0,
-            longs: 0,
-            laters: Vec::new(),
-            later_express: false,
-            over: false,
-        })
+        let mut message = Self(Packing::new(shared.clone()));
+        message.0.begin(channel, peer)?;
+        Ok(message)
     }
 
     /// The rank that it goes to.
     pub fn rank(&self) -> usize {
-        self.peer
+        self.0.rank()
     }
 
     /// Appends a piece.
@@ -85,11 +40,196 @@ impl RawOutgoing {
     /// [`RawOutgoing::end`].
     #[inline]
     pub unsafe fn pack(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        if self.over {
-            return Err(Error::Failed);
+        // SAFETY: the caller's promise.
+        unsafe { self.0.pack(piece, send, receive) }
+    }
+
+    /// Ends the message: it will arrive, and all of its memory may be written again.
+    ///
+    /// # Errors
+    /// As [`RawOutgoing::pack`].
+    #[inline]
+    pub fn end(mut self) -> Result<()> {
+        self.0.end()
+    }
+}
+
+/// A message that is being packed. `S` keeps the session, or knows that somebody does.
+pub(crate) struct Packing<S: Deref<Target = Shared>> {
+    shared: S,
+    /// What the short way needs.
+    out: Outset,
+    /// What only the long way needs, once it was taken.
+    more: Option<Box<More>>,
+    /// Nothing was taken of the connection yet, but a piece may wait.
+    lazy: Option<Lazy>,
+    waits: Waits,
+    /// A task is about a step.
+    is_stepping: bool,
+}
+
+/// A message of which nothing but its channel is known, and a piece that need not be read before the end. Mostly it is all
+/// of the message, and that goes in one step then.
+#[derive(Clone, Copy)]
+struct Lazy {
+    channel: usize,
+    piece: Option<(Span, ReceiveMode)>,
+}
+
+/// What only messages need that are more than a packet.
+#[derive(Default)]
+struct More {
+    /// Most bytes of the message in a packet.
+    capacity: usize,
+    threshold: usize,
+    described: bool,
+    /// The receiver may wait for one of the pieces that are read at the end.
+    later_express: bool,
+    longs: u16,
+    /// Pieces that took the long way.
+    pieces: usize,
+    /// Short pieces that are read at the end.
+    laters: Vec<Span>,
+}
+
+impl<S: Deref<Target = Shared>> Packing<S> {
+    /// A message that has not begun yet.
+    #[inline(always)]
+    pub(crate) fn new(shared: S) -> Self {
+        Self { shared, out: Outset::new(), more: None, lazy: None, waits: Waits::Here, is_stepping: false }
+    }
+
+    /// Begins the message to a rank without waiting: what is to be waited for, and what may be wrong, shows later.
+    #[inline(always)]
+    pub(crate) fn begin_lazily(&mut self, channel: usize, peer: usize) {
+        self.lazy = Some(Lazy { channel, piece: None });
+        self.out.peer = peer as u32;
+        self.out.over = false;
+    }
+
+    /// Begins the message to a rank; waits until there is a connection.
+    #[inline(always)]
+    pub(crate) fn begin(&mut self, channel: usize, peer: usize) -> Result<()> {
+        if self.shared.core().begin_short(channel, peer, &mut self.out) {
+            return Ok(());
+        }
+        self.begin_slowly(channel, peer)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn begin_slowly(&mut self, channel: usize, peer: usize) -> Result<()> {
+        now(self.begin_somehow(channel, peer))
+    }
+
+    /// As [`Packing::begin`], by a task.
+    pub(crate) async fn begin_in_task(&mut self, channel: usize, peer: usize) -> Result<()> {
+        self.waits = Waits::Task;
+        self.begin_somehow(channel, peer).await
+    }
+
+    async fn begin_somehow(&mut self, channel: usize, peer: usize) -> Result<()> {
+        let out = &mut self.out;
+        let begin = |core: &mut Core| core.begin_outgoing(channel, peer, out);
+        self.shared.until(self.waits, "a connection", begin).await
+    }
+
+    /// Begins it indeed.
+    async fn claim(&mut self) -> Result<()> {
+        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(()) };
+        self.out.over = true;
+        self.begin_somehow(channel, self.rank()).await?;
+        match piece {
+            // SAFETY: who packed it has promised that it stays as it is until the end.
+            Some((piece, receive)) => unsafe { self.pack_any(piece, SendMode::Cheaper, receive).await },
+            None => Ok(()),
+        }
+    }
+
+    /// The rank that it goes to.
+    pub(crate) fn rank(&self) -> usize {
+        self.out.peer as usize
+    }
+
+    /// What the long way needs.
+    fn more(&mut self) -> &mut More {
+        let (shared, id) = (&*self.shared, self.out.id);
+        self.more.get_or_insert_with(|| {
+            let mut core = shared.core();
+            let described = core.options.described;
+            let connection = core.connection(id);
+            let (capacity, threshold) = (connection.capacity, connection.threshold);
+            Box::new(More { capacity, threshold, described, ..More::default() })
+        })
+    }
+
+    /// As [`RawOutgoing::pack`].
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn pack(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        if piece.len < self.out.limit && piece.len <= self.out.room.len && send != SendMode::Later {
+            // SAFETY: the piece is readable, as we were promised; the packet's buffer is ours until it is sent, and has as
+            // much room.
+            unsafe { piece.copy_to(self.out.room.start) };
+            self.out.room = self.out.room.behind(piece.len);
+            return Ok(());
+        }
+        if let Some(Lazy { piece: waiting @ None, .. }) = &mut self.lazy
+            && send == SendMode::Cheaper
+        {
+            *waiting = Some((piece, receive));
+            return Ok(());
         }
         // SAFETY: the caller's promise.
-        let outcome = unsafe { self.pack_any(piece, send, receive) };
+        unsafe { self.pack_slowly(piece, send, receive) }
+    }
+
+    /// # Safety
+    /// As for `pack`.
+    #[inline(never)]
+    unsafe fn pack_slowly(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        // SAFETY: the caller's promise.
+        now(unsafe { self.pack_somehow(piece, send, receive) })
+    }
+
+    /// As [`Packing::pack`], by a task.
+    ///
+    /// # Safety
+    /// As there, whatever becomes of the future.
+    pub(crate) async unsafe fn pack_in_task(
+        &mut self,
+        piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
+        self.step()?;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.pack_somehow(piece, send, receive).await };
+        self.is_stepping = false;
+        outcome
+    }
+
+    /// A task takes a step. A message of which a step was left half way, since its future was dropped, is over.
+    fn step(&mut self) -> Result<()> {
+        if self.is_stepping {
+            self.give_up();
+            return Err(Error::Failed);
+        }
+        self.is_stepping = true;
+        Ok(())
+    }
+
+    /// # Safety
+    /// As for `pack`.
+    async unsafe fn pack_somehow(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        if self.out.over {
+            return Err(Error::Failed);
+        }
+        self.claim().await?;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.pack_any(piece, send, receive).await };
         if outcome.is_err() {
             // Memory of a piece that failed is not ours any more once this returns.
             self.give_up();
@@ -99,72 +239,79 @@ impl RawOutgoing {
 
     /// # Safety
     /// As for `pack`.
-    #[inline]
-    unsafe fn pack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        if self.described {
-            let description = Description::of(self.pieces, piece.len, send, receive);
-            self.append(Span::of(description.as_bytes()), 0)?;
+    async unsafe fn pack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        let more = self.more();
+        let threshold = more.threshold;
+        let position = more.pieces;
+        more.pieces += 1;
+        if more.described {
+            let description = Description::of(position, piece.len, send, receive);
+            self.append(Span::of(description.as_bytes()), 0).await?;
         }
-        self.pieces += 1;
-        if piece.len >= self.threshold {
+        if piece.len >= threshold {
             // SAFETY: the caller's promise.
-            return unsafe { self.pack_long(piece, send, receive) };
+            return unsafe { self.pack_long(piece, send, receive).await };
         }
         if send == SendMode::Later {
-            self.laters.push(piece);
-            self.later_express |= receive == ReceiveMode::Express;
+            let more = self.more();
+            more.laters.push(piece);
+            more.later_express |= receive == ReceiveMode::Express;
             return Ok(());
         }
-        self.append(piece, 0)
+        self.append(piece, 0).await
     }
 
     /// Copies bytes behind those that are there, and sends what is full.
-    #[inline]
-    fn append(&mut self, mut bytes: Span, flags: u8) -> Result<()> {
+    async fn append(&mut self, mut bytes: Span, flags: u8) -> Result<()> {
         loop {
-            if let Some(open) = &self.open {
-                let room = open.room(self.used).first(self.capacity - self.used);
-                // SAFETY: the piece is readable, as `pack` was promised; the packet's buffer is ours until it is sent.
-                let copied = unsafe { room.fill(bytes) };
-                self.used += copied;
-                bytes = bytes.skip(copied);
-            }
+            // SAFETY: the piece is readable, as `pack` was promised; the packet's buffer is ours until it is sent.
+            let copied = unsafe { self.out.room.fill(bytes) };
+            self.out.room = self.out.room.skip(copied);
+            bytes = bytes.skip(copied);
             if bytes.is_empty() {
                 return Ok(());
             }
-            self.next_packet(flags)?;
+            self.next_packet(flags).await?;
         }
     }
 
     /// Sends the open packet, if there is one, and opens the next.
-    #[inline(never)]
-    fn next_packet(&mut self, flags: u8) -> Result<()> {
-        if self.open.is_some() {
-            self.flush(flags)?;
+    async fn next_packet(&mut self, flags: u8) -> Result<()> {
+        if self.out.open.is_some() {
+            self.flush(flags).await?;
         }
-        self.open = Some(self.shared.wait("room at the receiver", |core| core.open_packet(self.id))?);
+        self.open().await
+    }
+
+    /// Opens a packet.
+    async fn open(&mut self) -> Result<()> {
+        let (capacity, id) = (self.more().capacity, self.out.id);
+        let open = |core: &mut Core| core.open_packet(id);
+        let open = self.shared.until(self.waits, "room at the receiver", open).await?;
+        self.out.room = open.room(0).first(capacity);
+        self.out.open = Some(open);
         Ok(())
     }
 
     /// Sends the open packet; one that is empty where there is none.
-    #[inline]
-    fn flush(&mut self, flags: u8) -> Result<()> {
-        if self.open.is_none() {
-            self.next_packet(0)?;
+    async fn flush(&mut self, flags: u8) -> Result<()> {
+        if self.out.open.is_none() {
+            self.open().await?;
         }
-        let Some(open) = self.open else { return Ok(()) };
-        let flags = flags | if self.first { flag::FIRST } else { 0 };
-        let (id, used, longs) = (self.id, self.used, self.longs);
-        self.shared.wait("room at the receiver", |core| {
+        let Some(open) = self.out.open else { return Ok(()) };
+        let flags = flags | if self.out.first { flag::FIRST } else { 0 };
+        let (id, used, longs) = (self.out.id, self.used(), self.more().longs);
+        let send = |core: &mut Core| {
             let sent = core.send_data(id, open, used, flags, longs)?;
             if sent {
                 core.copied.0 += used as u64;
             }
             Ok(sent.then_some(()))
-        })?;
-        self.open = None;
-        self.used = 0;
-        self.first = false;
+        };
+        self.shared.until(self.waits, "room at the receiver", send).await?;
+        self.out.open = None;
+        self.out.room = Span::NONE;
+        self.out.first = false;
         Ok(())
     }
 
@@ -172,19 +319,24 @@ impl RawOutgoing {
     ///
     /// # Safety
     /// As for `pack`.
-    unsafe fn pack_long(&mut self, mut piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+    async unsafe fn pack_long(
+        &mut self,
+        mut piece: Span,
+        send: SendMode,
+        receive: ReceiveMode,
+    ) -> Result<()> {
         // What comes before it may be what the receiver waits for before it comes to this one.
-        if self.first || self.used > 0 {
-            self.flush(0)?;
+        if self.out.first || self.used() > 0 {
+            self.flush(0).await?;
         }
-        let number = self.longs;
-        self.longs = self
-            .longs
+        let more = self.more();
+        let number = more.longs;
+        more.longs = number
             .checked_add(1)
             .ok_or(Error::Config("a message has at most 65,535 long pieces".to_owned()))?;
-        self.later_express |= send == SendMode::Later && receive == ReceiveMode::Express;
+        more.later_express |= send == SendMode::Later && receive == ReceiveMode::Express;
         let mut owned = None;
-        if send == SendMode::Safer && self.later_express {
+        if send == SendMode::Safer && more.later_express {
             // The receiver may wait for a piece that goes at the end only, and never come to this one before: so its
             // memory cannot be waited for.
             // SAFETY: the caller's promise.
@@ -194,10 +346,10 @@ impl RawOutgoing {
             owned = Some(copy);
         }
         let wait = send == SendMode::Safer && owned.is_none();
-        let id = self.id;
+        let id = self.out.id;
         let mut core = self.shared.core();
         if core.is_refused(id) {
-            return Err(Error::Refused { rank: self.peer });
+            return Err(Error::Refused { rank: self.rank() });
         }
         let long =
             LongOut::new(number, piece, send != SendMode::Later, receive == ReceiveMode::Express, owned);
@@ -205,15 +357,15 @@ impl RawOutgoing {
         unsafe { core.add_long(id, long)? };
         drop(core);
         if wait {
-            self.wait_longs(Some(number), false)?;
+            self.wait_longs(Some(number), false).await?;
         }
         Ok(())
     }
 
     /// Waits until long pieces are over, or until what is sent now comes behind them.
-    fn wait_longs(&self, number: Option<u16>, behind: bool) -> Result<()> {
-        let (id, rank) = (self.id, self.peer);
-        self.shared.wait("a long piece to be taken", |core| {
+    async fn wait_longs(&self, number: Option<u16>, behind: bool) -> Result<()> {
+        let (id, rank) = (self.out.id, self.rank());
+        let over = |core: &mut Core| {
             let longs = core.longs(id, number);
             if longs.refused && longs.complete {
                 return Err(Error::Refused { rank });
@@ -225,118 +377,169 @@ impl RawOutgoing {
                 Some(why) => Err(Error::Unreachable { rank, why }),
                 None => Ok(None),
             }
-        })
+        };
+        self.shared.until(self.waits, "a long piece to be taken", over).await
     }
 
-    /// Ends the message: it will arrive, and all of its memory may be written again.
-    ///
-    /// # Errors
-    /// As [`RawOutgoing::pack`].
+    /// Bytes of the message in the open packet.
+    fn used(&mut self) -> usize {
+        let capacity = self.more().capacity;
+        if self.out.open.is_some() { capacity - self.out.room.len } else { 0 }
+    }
+
+    /// As [`RawOutgoing::end`].
+    #[inline(always)]
+    pub(crate) fn end(&mut self) -> Result<()> {
+        if let Some(Lazy { channel, piece: Some((piece, _)) }) = self.lazy {
+            // SAFETY: who packed it has promised that it can be read.
+            let outcome = unsafe { self.shared.core().send_whole(channel, self.out.peer, piece) };
+            match outcome {
+                Ok(true) => {
+                    self.out.over = true;
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(e) => return self.fail(*e),
+            }
+        }
+        self.end_short()
+    }
+
+    /// Ends a message that was begun indeed, or will be.
     #[inline]
-    pub fn end(mut self) -> Result<()> {
-        if self.over {
-            return Err(Error::Failed);
+    fn end_short(&mut self) -> Result<()> {
+        if self.lazy.is_some() {
+            now(self.claim())?;
         }
-        if self.described {
-            let end = Description::end(self.pieces);
-            self.append(Span::of(end.as_bytes()), 0)?;
-        }
-        if self.laters.is_empty()
-            && self.longs == 0
-            && let Some(open) = self.open
+        if self.more.is_none()
+            && self.out.limit > 0
+            && let Some(open) = &self.out.open
         {
             // The usual case, under one lock.
-            let flags = flag::LAST | if self.first { flag::FIRST } else { 0 };
-            let mut core = self.shared.core();
-            if core.send_data(self.id, open, self.used, flags, 0)? {
-                core.copied.0 += self.used as u64;
-                core.end_outgoing(self.id);
-                drop(core);
-                self.open = None;
-                self.over = true;
-                return Ok(());
+            let used = self.out.room.start.addr().wrapping_sub(open.start().addr());
+            let outcome = self.shared.core().send_short(self.out.id, open, used);
+            match outcome {
+                Ok(true) => {
+                    self.out.over = true;
+                    return Ok(());
+                }
+                Ok(false) => {}
+                Err(e) => return self.fail(*e),
             }
         }
         self.end_slowly()
     }
 
+    /// The port that it went by is broken.
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, e: Error) -> Result<()> {
+        self.out.over = true;
+        Err(e)
+    }
+
     /// Sends the last packet.
-    #[inline]
-    fn end_with(&mut self, flags: u8) -> Result<()> {
-        self.flush(flags)?;
-        if self.longs > 0 {
-            self.wait_longs(None, false)?;
+    async fn end_with(&mut self, flags: u8) -> Result<()> {
+        self.flush(flags).await?;
+        if self.more().longs > 0 {
+            self.wait_longs(None, false).await?;
         }
-        self.shared.core().end_outgoing(self.id);
-        self.over = true;
+        self.shared.core().end_outgoing(self.out.id);
+        self.out.over = true;
         Ok(())
     }
 
     #[inline(never)]
     fn end_slowly(&mut self) -> Result<()> {
-        if self.longs > 0 {
-            self.shared.core().release_longs(self.id)?;
+        now(self.end_somehow())
+    }
+
+    /// As [`Packing::end`], by a task.
+    pub(crate) async fn end_in_task(&mut self) -> Result<()> {
+        self.step()?;
+        self.end_somehow().await
+    }
+
+    async fn end_somehow(&mut self) -> Result<()> {
+        if self.out.over {
+            return Err(Error::Failed);
+        }
+        let more = self.more();
+        let (longs, pieces) = (more.longs, more.pieces);
+        if more.described {
+            let end = Description::end(pieces);
+            self.append(Span::of(end.as_bytes()), 0).await?;
+        }
+        if longs > 0 {
+            self.shared.core().release_longs(self.out.id)?;
         }
         let mut flags = flag::LAST;
-        let laters = std::mem::take(&mut self.laters);
+        let laters = std::mem::take(&mut self.more().laters);
         if laters.iter().any(|piece| !piece.is_empty()) {
-            if self.used > 0 {
-                self.flush(0)?;
+            if self.used() > 0 {
+                self.flush(0).await?;
             }
             for piece in laters {
-                self.append(piece, flag::LATER)?;
+                self.append(piece, flag::LATER).await?;
             }
             flags |= flag::LATER;
         }
-        if self.longs > 0 {
+        if longs > 0 {
             // The receiver may need what is here to come to the long pieces.
-            if self.first || self.used > 0 {
-                self.flush(flags & !flag::LAST)?;
+            if self.out.first || self.used() > 0 {
+                self.flush(flags & !flag::LAST).await?;
             }
-            self.wait_longs(None, true)?;
+            self.wait_longs(None, true).await?;
             flags = flag::LAST;
         }
-        self.end_with(flags)
+        self.end_with(flags).await
     }
 
     /// Tells the receiver that no more comes.
-    fn abandon(&mut self) -> Result<()> {
+    async fn abandon(&mut self) -> Result<()> {
         // What has begun to be put is waited for, so that nothing comes when the receiver has gone on.
-        let (id, peer) = (self.id, self.peer);
+        let (id, peer) = (self.out.id, self.rank());
         self.shared.core().give_up_longs(id);
-        self.shared.wait("a long piece to be taken", |core| {
+        let over = |core: &mut Core| {
             let complete = core.longs(id, None).complete;
             match core.connection(id).failed.clone() {
                 Some(why) if !complete => Err(Error::Unreachable { rank: peer, why }),
                 _ => Ok(complete.then_some(())),
             }
-        })?;
-        self.flush(flag::LAST | flag::ABANDONED)?;
+        };
+        self.shared.until(self.waits, "a long piece to be taken", over).await?;
+        self.flush(flag::LAST | flag::ABANDONED).await?;
         self.shared.core().end_outgoing(id);
         Ok(())
     }
 }
 
-impl RawOutgoing {
+impl<S: Deref<Target = Shared>> Packing<S> {
     /// Gives the message up: no port reads the program's memory for it after this.
     #[cold]
     fn give_up(&mut self) {
-        if self.over {
+        // Whoever drops it cannot be a task that waits.
+        self.waits = Waits::Here;
+        if self.out.over || now(self.claim()).is_err() {
             return;
         }
-        self.over = true;
-        self.laters.clear();
-        if let Err(e) = self.abandon() {
-            tracing::debug!(rank = self.peer, "giving up a message: {e}");
+        self.out.over = true;
+        self.out.limit = 0;
+        self.more().laters.clear();
+        if let Err(e) = now(self.abandon()) {
+            tracing::debug!(rank = self.rank(), "giving up a message: {e}");
             let mut core = self.shared.core();
-            core.sever(self.id, "a message to it could not be given up in order");
-            core.end_outgoing(self.id);
+            core.sever(self.out.id, "a message to it could not be given up in order");
+            core.end_outgoing(self.out.id);
         }
     }
 }
 
-impl Drop for RawOutgoing {
+impl<S: Deref<Target = Shared>> Drop for Packing<S> {
+    #[inline]
     fn drop(&mut self) {
-        self.give_up();
+        if !self.out.over {
+            self.give_up();
+        }
     }
 }

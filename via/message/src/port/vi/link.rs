@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use uvia::{Descriptor, Error as ViError, MemoryRegion, NetAddress, Peer, Status, Vi};
+use uvia::{Descriptor, Error as ViError, MemoryRegion, NetAddress, Peer, Status, Vi, ViId};
 use zerocopy::IntoBytes;
 
 use super::{AGAIN, REQUEST, context, what};
@@ -29,11 +29,41 @@ pub(super) enum State {
     Down,
 }
 
+/// Receives that are posted together: the NIC is taken once for all. A link has so many more of them, less one, than
+/// packets may be under way, so that those that wait are not missed.
+pub(super) const BULK: usize = 4;
+
 /// A buffer of a link's, and its descriptor while that is not posted.
 struct Slot {
     descriptor: Option<Box<Descriptor>>,
     /// It is not free before it was released, too.
     kept: bool,
+}
+
+/// A buffer that may be sent.
+pub(crate) struct Ready<'a> {
+    vi: &'a Vi,
+    descriptor: Box<Descriptor>,
+    /// Where the buffer begins in the link's memory.
+    start: usize,
+    sending: &'a mut usize,
+}
+
+impl Ready<'_> {
+    /// Sends `len` bytes of it, from `start` on.
+    ///
+    /// # Errors
+    /// The port is broken.
+    #[inline(always)]
+    pub(crate) fn send(mut self, start: usize, len: usize) -> std::result::Result<(), Box<Error>> {
+        if let [segment] = &mut self.descriptor.segments[..]
+            && let Err(e) = segment.aim(self.start + start, len as u32)
+        {
+            return Err(Box::new(e.into()));
+        }
+        *self.sending += 1;
+        self.vi.post_send(self.descriptor).map_err(|refused| Box::new(Error::Vi(refused.error)))
+    }
 }
 
 /// One link.
@@ -47,6 +77,10 @@ pub(super) struct Link {
     stride: usize,
     sends: Vec<Slot>,
     receives: Vec<Slot>,
+    /// Receives that are given back, until there are [`BULK`].
+    // They move by the box.
+    #[expect(clippy::vec_box)]
+    back: Vec<Box<Descriptor>>,
     free: Vec<u32>,
     /// Packets and puts that are posted.
     pub(super) sending: usize,
@@ -63,8 +97,8 @@ impl Link {
         depth: Depth,
         state: State,
     ) -> Result<Self> {
-        let slots = |what, from: usize| -> Result<Vec<Slot>> {
-            (0..depth.packets)
+        let slots = |what, from: usize, count: usize| -> Result<Vec<Slot>> {
+            (0..count)
                 .map(|index| {
                     let start = (from + index) * stride;
                     let mut descriptor = Descriptor::new(vec![memory.segment(start..start + stride)?]);
@@ -73,46 +107,74 @@ impl Link {
                 })
                 .collect()
         };
-        let sends = slots(what::SEND, 0)?;
-        let receives = slots(what::RECEIVE, depth.packets)?;
+        let sends = slots(what::SEND, 0, depth.packets)?;
+        let receives = slots(what::RECEIVE, depth.packets, depth.receives())?;
         let free = (0..depth.packets as u32).rev().collect();
-        let mut link =
-            Self { state, epoch, vi: Some(vi), stride, sends, receives, free, sending: 0, puts: 0, memory };
-        for index in 0..depth.packets as u32 {
-            link.post(index);
+        let mut link = Self {
+            state,
+            epoch,
+            vi: Some(vi),
+            stride,
+            sends,
+            receives,
+            back: Vec::with_capacity(depth.receives()),
+            free,
+            sending: 0,
+            puts: 0,
+            memory,
+        };
+        for slot in &mut link.receives {
+            link.back.extend(slot.descriptor.take());
         }
+        link.post_back();
         Ok(link)
     }
 
-    /// Posts a receive.
-    #[inline]
-    pub(super) fn post(&mut self, index: u32) {
+    /// Whether it is by that interface, and not gone.
+    #[inline(always)]
+    pub(super) fn is_of(&self, vi: ViId) -> bool {
+        self.vi.as_ref().is_some_and(|mine| mine.id() == vi)
+    }
+
+    /// Takes a receive's buffer back.
+    #[inline(always)]
+    pub(super) fn give_back(&mut self, index: u32) {
         let Some(slot) = self.receives.get_mut(index as usize) else { return };
-        let (Some(vi), Some(descriptor)) = (&self.vi, slot.descriptor.take()) else { return };
-        if let Err(refused) = vi.post_receive(descriptor) {
+        let Some(descriptor) = slot.descriptor.take() else { return };
+        self.back.push(descriptor);
+        if self.back.len() >= BULK {
+            self.post_back();
+        }
+    }
+
+    /// Posts the receives that were given back.
+    #[inline(never)]
+    fn post_back(&mut self) {
+        let Some(vi) = &self.vi else { return };
+        if let Err(error) = vi.post_receives(&mut self.back) {
             // There are as many as the queue is deep.
-            tracing::error!("posting a receive: {}", refused.error);
+            tracing::error!("posting receives: {error}");
         }
     }
 
     /// The memory of a buffer.
-    #[inline]
+    #[inline(always)]
     fn span(&self, index: usize, len: usize) -> Span {
         Span::new(self.memory.as_ptr().wrapping_add(index * self.stride), len)
     }
 
     /// A receive has been filled.
-    #[inline]
+    #[inline(always)]
     pub(super) fn received(&mut self, index: u32, descriptor: Box<Descriptor>) -> Packet {
         let len = (descriptor.length() as usize).min(self.stride);
         if let Some(slot) = self.receives.get_mut(index as usize) {
             slot.descriptor = Some(descriptor);
         }
-        Packet { index, epoch: self.epoch, span: self.span(self.receives.len() + index as usize, len) }
+        Packet { index, epoch: self.epoch, span: self.span(self.sends.len() + index as usize, len) }
     }
 
     /// A packet has gone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn sent(&mut self, index: u32, descriptor: Box<Descriptor>) {
         self.sending -= 1;
         let Some(slot) = self.sends.get_mut(index as usize) else { return };
@@ -122,7 +184,7 @@ impl Link {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(super) fn buffer(&mut self) -> Option<Buffer> {
         if !matches!(self.state, State::Up) {
             return None;
@@ -139,18 +201,44 @@ impl Link {
         }
     }
 
-    #[inline]
-    pub(super) fn send(&mut self, buffer: Buffer, len: usize, keep: bool) -> Result<()> {
-        let (Some(vi), Some(slot)) = (&self.vi, self.sends.get_mut(buffer.index as usize)) else {
+    /// A free buffer, and what sends it.
+    #[inline(always)]
+    pub(super) fn take_ready(&mut self) -> Option<(Buffer, Ready<'_>)> {
+        if !matches!(self.state, State::Up) {
+            return None;
+        }
+        let index = self.free.pop()?;
+        let start = index as usize * self.stride;
+        let buffer = Buffer { index, span: Span::new(self.memory.as_ptr().wrapping_add(start), self.stride) };
+        let slot = self.sends.get_mut(index as usize)?;
+        slot.kept = false;
+        Some((
+            buffer,
+            Ready {
+                vi: self.vi.as_ref()?,
+                descriptor: slot.descriptor.take()?,
+                start,
+                sending: &mut self.sending,
+            },
+        ))
+    }
+
+    /// Sends `len` bytes of a buffer, from `start` on.
+    #[inline(always)]
+    pub(super) fn send(
+        &mut self,
+        index: u32,
+        start: usize,
+        len: usize,
+        keep: bool,
+    ) -> std::result::Result<(), Box<Error>> {
+        let (Some(vi), Some(slot)) = (&self.vi, self.sends.get_mut(index as usize)) else {
             return Ok(());
         };
-        let Some(mut descriptor) = slot.descriptor.take() else { return Ok(()) };
-        if let Some(segment) = descriptor.segments.first_mut() {
-            segment.set_len(len as u32)?;
-        }
+        let Some(descriptor) = slot.descriptor.take() else { return Ok(()) };
         slot.kept = keep;
-        self.sending += 1;
-        vi.post_send(descriptor).map_err(|refused| Error::Vi(refused.error))
+        let ready = Ready { vi, descriptor, start: index as usize * self.stride, sending: &mut self.sending };
+        ready.send(start, len)
     }
 
     /// Goes on with asking. Answers what came of it, once.

@@ -1,0 +1,40 @@
+//! Several receives at once: the NIC is taken once for all of them.
+
+use super::Vi;
+use crate::{Descriptor, Operation, Result, WorkQueue};
+
+impl Vi {
+    /// Posts several receives, in order, as [`Vi::post_receive`] does one. Those that could not be posted stay there.
+    ///
+    /// # Errors
+    /// As [`Vi::post_receive`], for the first that could not be posted.
+    pub fn post_receives(&self, descriptors: &mut Vec<Box<Descriptor>>) -> Result<()> {
+        let plain = |descriptor: &Descriptor| {
+            matches!(&descriptor.segments[..], [segment] if self.may_use(segment))
+                && descriptor.operation == Operation::Send
+        };
+        let depth = self.receive.depth;
+        if descriptors.iter().all(|descriptor| plain(descriptor))
+            && self.credits.take_many(WorkQueue::Receive, depth, descriptors.len() as u32)
+        {
+            self.nic.post_receives(self.id, descriptors);
+            return Ok(());
+        }
+        self.post_one_by_one(descriptors)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::vec_box, reason = "they move by the box")]
+    fn post_one_by_one(&self, descriptors: &mut Vec<Box<Descriptor>>) -> Result<()> {
+        let mut all = std::mem::take(descriptors).into_iter();
+        while let Some(descriptor) = all.next() {
+            if let Err(refused) = self.post_receive(descriptor) {
+                descriptors.push(refused.descriptor);
+                descriptors.extend(all);
+                return Err(refused.error);
+            }
+        }
+        Ok(())
+    }
+}
