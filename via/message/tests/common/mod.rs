@@ -41,7 +41,7 @@ pub fn nic(device: &str, name: &str) -> Nic {
 }
 
 /// An adapter of the guest, opened once.
-fn device(rank: usize) -> Nic {
+pub fn device(rank: usize) -> Nic {
     static NICS: [OnceLock<Nic>; 2] = [const { OnceLock::new() }; 2];
     let (variable, name) = [("UVIA_NIC_A", "a"), ("UVIA_NIC_B", "b")][rank % 2];
     let open = || {
