@@ -29,7 +29,8 @@ Examples:
 
 In the guest, COMMAND runs as root in /root with nothing to read, and finds UVIA_GUEST (0, 1, ...), UVIA_NIC_A
 and UVIA_NIC_B (PCI addresses) in its environment, and our tools on PATH. One guest has two NICs, joined
-back to back. With --guests N each guest has one NIC, UVIA_NIC_A, and all are on one segment.
+back to back. With --guests N each guest has one NIC, UVIA_NIC_A (with --nics-each 2 both), and all are on one
+segment.
 
 NICs called model-... are models of ours, served to QEMU by a process of their own (uvia-device). They take a QEMU
 with vfio-user, 10.1 or later; where the system's is older, Debian's newest is fetched, 40 MB, and not installed.
@@ -48,6 +49,10 @@ struct Cli {
     /// How many guests [default: 1]; COMMAND runs in each, and its lines are prefixed with the guest's number
     #[arg(long, value_name = "N")]
     guests: Option<usize>,
+
+    /// NICs of each of several guests, 1 or 2; of two, KIND,KIND are those of each guest
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    nics_each: usize,
     /// Give the NICs to vfio-pci before COMMAND starts (the default)
     #[arg(long, overrides_with = "no_attach")]
     attach: bool,
@@ -139,6 +144,7 @@ fn run(cli: Cli) -> crate::Result<u8> {
         .map_err(|error| crate::Error::Usage(format!("--timeout {}: {error}", cli.timeout)))?;
     let settings = Settings {
         guests: cli.guests.unwrap_or(1),
+        nics_each: cli.nics_each,
         nics: cli.nic,
         attach: cli.attach || !cli.no_attach,
         vcpus: cli.vcpus,
@@ -163,9 +169,10 @@ fn run(cli: Cli) -> crate::Result<u8> {
     if !cli.command.is_empty() {
         return command::run(&settings, &cli.command, limit);
     }
-    if cli.guests.is_some_and(|guests| guests != 2) || cli.no_attach {
+    if cli.guests.is_some_and(|guests| guests != 2) || cli.nics_each != 1 || cli.no_attach {
         return Err(crate::Error::Usage(
-            "without a COMMAND after --, two guests move a file: leave --guests and --no-attach out".into(),
+            "without a COMMAND after --, two guests move a file: leave --guests, --nics-each and --no-attach out"
+                .into(),
         ));
     }
     main_job::run(&settings, cli.file.as_deref(), limit)

@@ -20,9 +20,12 @@ pub enum Accel {
 /// What to boot: one guest or several, all alike.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// How many guests. One has two NICs joined by a hub; of several, each has one, all on one segment.
+    /// How many guests. One has two NICs joined by a hub; of several, each has `nics_each`, all on one segment.
     pub guests: usize,
-    /// The NICs' kinds. One guest: of NIC A and NIC B. Several: of guest 0, 1, 2, ..., repeated as needed.
+    /// NICs of each of several guests: 1 or 2.
+    pub nics_each: usize,
+    /// The NICs' kinds. One guest, and several with two NICs each: of NIC A and NIC B. Several with one: of guest 0, 1,
+    /// 2, ..., repeated as needed.
     pub nics: Vec<NicKind>,
     /// Whether the NICs are given to vfio-pci at boot; if not, to the guest kernel's own drivers.
     pub attach: bool,
@@ -69,6 +72,7 @@ impl Default for Settings {
     fn default() -> Self {
         Settings {
             guests: 1,
+            nics_each: 1,
             nics: vec![NicKind::E1000],
             attach: true,
             vcpus: 2,
@@ -107,7 +111,7 @@ impl Settings {
     /// The kinds of the NICs of one guest.
     pub fn nics_of(&self, guest: usize) -> Vec<NicKind> {
         let kind = |at: usize| self.nics.get(at % self.nics.len().max(1)).copied().unwrap_or(NicKind::E1000);
-        if self.guests == 1 { vec![kind(0), kind(1)] } else { vec![kind(guest)] }
+        if self.guests == 1 || self.nics_each > 1 { vec![kind(0), kind(1)] } else { vec![kind(guest)] }
     }
 }
 
@@ -122,6 +126,8 @@ mod tests {
         settings.guests = 3;
         let kinds: Vec<_> = (0..3).flat_map(|guest| settings.nics_of(guest)).collect();
         assert_eq!(kinds, [NicKind::E1000, NicKind::Virtio, NicKind::E1000]);
+        settings.nics_each = 2;
+        assert!((0..3).all(|guest| settings.nics_of(guest) == [NicKind::E1000, NicKind::Virtio]));
         settings = Settings { nics: vec![NicKind::Virtio], ..Settings::default() };
         assert_eq!(settings.nics_of(0), [NicKind::Virtio, NicKind::Virtio]);
     }

@@ -91,6 +91,7 @@ fn check(settings: &Settings) -> Result<()> {
     let usage = |text: &str| Err(Error::Usage(text.into()));
     match settings {
         Settings { guests: 0 | 17.., .. } => usage("--guests takes 1 to 16"),
+        Settings { nics_each: 0 | 3.., .. } => usage("--nics-each takes 1 or 2"),
         Settings { nics, .. } if nics.is_empty() => usage("--nic needs a kind"),
         Settings { vcpus: 0, .. } => usage("--vcpus takes at least 1"),
         Settings { memory_mib: 0..256, .. } => usage("--memory takes at least 256 (MiB)"),
@@ -254,6 +255,7 @@ mod tests {
     fn settings_that_cannot_work_are_refused_with_the_option_to_change() {
         for (settings, option) in [
             (Settings { guests: 0, ..Settings::default() }, "--guests"),
+            (Settings { nics_each: 3, ..Settings::default() }, "--nics-each"),
             (Settings { memory_mib: 64, ..Settings::default() }, "--memory"),
             (Settings { hugepages: 500, ..Settings::default() }, "--memory"),
             (Settings { vcpus: 0, ..Settings::default() }, "--vcpus"),

@@ -8,9 +8,11 @@ mod nic;
 mod output;
 mod size;
 mod steps;
+mod tied;
 
 pub use exit::{EXIT_CODES, Failure, run};
 pub use nic::{Encap, NicArgs, given_device};
 pub use output::{print_json, print_line};
 pub use size::{BadSize, Size};
 pub use steps::Steps;
+pub use tied::Tied;

@@ -17,7 +17,7 @@ use clap::Parser;
 use cli::Cli;
 
 fn main() -> ExitCode {
-    if let Some(command) = process::Inner::from_arguments(std::env::args_os()) {
+    if let Some(command) = uvia_tools::Tied::from_arguments(std::env::args_os()) {
         let error = command.become_it();
         eprintln!("{error}");
         return ExitCode::from(127);

@@ -1,31 +1,28 @@
 //! Programs that the demonstration starts: each has to end in bounded time, and is ended with whatever owns it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::io::{self, Read};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, kill_process};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use uvia_tools::Failure;
+use uvia_tools::{Failure, Tied};
 
 /// Between two looks at a child.
 const LOOK: Duration = Duration::from_millis(5);
 /// How long a program has to end once it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
-/// The first word of a command line of our own for a child.
-const INNER: &str = "__child-of";
 
 /// Starts programs, and knows whether a signal asks us to end.
 pub struct Programs {
     folder: PathBuf,
-    own: PathBuf,
     stop: Arc<AtomicBool>,
 }
 
@@ -50,7 +47,7 @@ impl Programs {
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, stop.clone())?;
         }
-        Ok(Self { folder, own, stop })
+        Ok(Self { folder, stop })
     }
 
     /// Starts one of ours.
@@ -81,9 +78,8 @@ impl Programs {
         program: &OsStr,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<Process, Failure> {
-        // By way of ourselves: between fork and exec nothing safe could tie its life to ours.
-        let mut command = Command::new(&self.own);
-        command.arg(INNER).arg(std::process::id().to_string()).arg(program).args(arguments);
+        let mut command = Tied::command(program)?;
+        command.args(arguments);
         // A terminal's interrupt goes to us, and we end it.
         command.process_group(0);
         command.env_remove("UVIA_NIC").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -225,56 +221,5 @@ impl Collected {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// This program in its other life, between its parent and a program: what is started so ends with its parent, even if
-/// that is killed.
-pub struct Inner {
-    parent: i32,
-    program: OsString,
-    arguments: Vec<OsString>,
-}
-
-impl Inner {
-    /// What the command line asks for, if it is one of ours for a child.
-    pub fn from_arguments(mut arguments: impl Iterator<Item = OsString>) -> Option<Self> {
-        if arguments.nth(1)? != INNER {
-            return None;
-        }
-        let parent = arguments.next()?.to_str()?.parse().ok()?;
-        Some(Self { parent, program: arguments.next()?, arguments: arguments.collect() })
-    }
-
-    /// Becomes the program; answers only why it cannot.
-    pub fn become_it(self) -> io::Error {
-        if let Err(e) = set_parent_process_death_signal(Some(Signal::KILL)) {
-            return e.into();
-        }
-        // It may have ended before that.
-        if getppid().map(|pid| pid.as_raw_nonzero().get()) != Some(self.parent) {
-            return io::Error::other("the parent is gone");
-        }
-        let error = Command::new(&self.program).args(self.arguments).exec();
-        io::Error::new(error.kind(), format!("{}: {error}", self.program.to_string_lossy()))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_command_line_of_a_child_is_one() {
-        let parse = |line: &str| Inner::from_arguments(line.split(' ').map(OsString::from));
-        assert!(parse("uvia-demo --json").is_none());
-        assert!(parse("uvia-demo").is_none());
-        assert!(parse("uvia-demo __child-of x true").is_none());
-        let inner = parse("uvia-demo __child-of 7 echo a b").unwrap();
-        assert_eq!((inner.parent, inner.program.to_str(), inner.arguments.len()), (7, Some("echo"), 2));
-        // Not our parent: nothing is started.
-        assert!(
-            parse("uvia-demo __child-of 2147483647 true").unwrap().become_it().to_string().contains("parent")
-        );
     }
 }

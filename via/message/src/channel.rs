@@ -146,6 +146,18 @@ impl Channel {
         }
     }
 
+    /// The rails by which a rank is reached now, by their names: those that have not connected yet are not among them, nor
+    /// those that have died.
+    ///
+    /// # Errors
+    /// [`Error::Rank`].
+    pub fn rails(&self, rank: usize) -> Result<Vec<String>> {
+        self.check(rank)?;
+        let mut core = self.shared.core();
+        let id = core.id(self.number, rank);
+        Ok(core.rails_up(id))
+    }
+
     /// Leaves a rail to a rank, as if it had broken: what is under way goes by the others.
     ///
     /// # Errors

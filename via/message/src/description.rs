@@ -115,6 +115,9 @@ impl Description {
     /// [`Error::Config`], with the place in the text.
     pub fn parse(text: &str) -> Result<Self> {
         let description: Self = toml::from_str(text).map_err(|e| Error::Config(e.to_string()))?;
+        if description.ranks == 0 {
+            return Err(Error::Config("ranks = 0: a session has one rank at least".to_owned()));
+        }
         for rank in description.rank.keys() {
             if rank.parse::<usize>().is_ok_and(|rank| rank < description.ranks) {
                 continue;
@@ -141,7 +144,7 @@ impl Description {
         Ok(match rail.port {
             PortKind::Vi => {
                 let device = device.ok_or_else(|| lacking("a NIC's name"))?;
-                let name = Some(format!("{}.{rank}", self.name));
+                let name = Some(self.nic_name(rank, rail));
                 // A rank that computes for long must not be taken for dead.
                 let options = NicOptions { name, progress: Progress::Thread, ..NicOptions::default() };
                 let nic = Nic::open(&device, options)?;
@@ -165,6 +168,11 @@ impl Description {
         nics.find_map(|rail| self.device(rank, rail)).and_then(|device| Calibration::load(&device))
     }
 
+    /// What a rank's NIC is called: that of each rail otherwise, since several rails may be on one network.
+    fn nic_name(&self, rank: usize, rail: &RailDescription) -> String {
+        format!("{}.{rank}.{}", self.name, rail.name)
+    }
+
     /// Addresses as they are without anybody to ask: hosts by their names, which the NICs find, and TCP as written.
     fn fixed(&self) -> Vec<Addresses> {
         (0..self.ranks)
@@ -175,7 +183,7 @@ impl Description {
                         return None;
                     }
                     match rail.port {
-                        PortKind::Vi => Some(format!("{}.{rank}/{rank}", self.name)),
+                        PortKind::Vi => Some(format!("{}/{rank}", self.nic_name(rank, rail))),
                         PortKind::Tcp => device,
                         PortKind::Shared => Some(crate::session::shared_name(&self.name, n, rank)),
                     }
@@ -260,7 +268,7 @@ mod tests {
     fn a_description_says_what_each_rank_has() {
         let description = Description::parse(TEXT).unwrap();
         let fixed = description.fixed();
-        assert_eq!(fixed[1], [Some("job.1/1".to_owned()), Some("127.0.0.1:0".to_owned())]);
+        assert_eq!(fixed[1], [Some("job.1.lan/1".to_owned()), Some("127.0.0.1:0".to_owned())]);
         assert_eq!(fixed[2], [None, Some("10.0.0.2:7000".to_owned())]);
         assert!(matches!(description.port(2, &description.rail[0]).unwrap(), RailPort::Absent));
     }

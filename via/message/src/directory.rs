@@ -1,8 +1,8 @@
 //! Where the ranks of a session are: each says where it can be reached on each rail, and learns of all others.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,9 @@ pub enum Directory {
     /// What `uvia-launch` serves, at this address.
     Launcher(String),
 }
+
+/// Bytes of the longest line that a rank may say.
+const LONGEST: u64 = 64 << 10;
 
 /// How long ranks wait for each other to start.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -103,26 +106,46 @@ fn ask_launcher(address: &str, rank: usize, mine: &Addresses) -> Result<Vec<Addr
     Ok(all.into_values().collect())
 }
 
-/// Serves a directory to `size` ranks, until all have come and were told.
+/// How long one who has connected may take to say who it is.
+const SAY: Duration = Duration::from_secs(20);
+
+/// What a rank says, if it says that in time and it makes sense. Addresses that only say which port are completed by where
+/// it speaks from.
+fn hear(stream: &TcpStream, size: usize) -> Option<(usize, Addresses)> {
+    stream.set_read_timeout(Some(SAY)).ok()?;
+    let mut line = String::new();
+    BufReader::new(stream).take(LONGEST).read_line(&mut line).ok()?;
+    let (rank, addresses) = from_line(&line).filter(|(rank, _)| *rank < size)?;
+    let here = stream.peer_addr().ok()?.ip();
+    let completed = addresses.into_iter().map(|address| {
+        address.map(|address| match address.parse::<SocketAddr>() {
+            Ok(any) if any.ip().is_unspecified() => SocketAddr::new(here, any.port()).to_string(),
+            _ => address,
+        })
+    });
+    Some((rank, completed.collect()))
+}
+
+/// Serves a directory to `size` ranks, until all have come and were told. Who connects and is none of them is sent away.
 ///
 /// # Errors
-/// The socket does not work; a rank says what makes no sense.
+/// The socket does not work.
 pub fn serve(listener: &TcpListener, size: usize) -> Result<()> {
     let failed = |e| Error::io("serving the ranks' directory", e);
     let mut ranks: BTreeMap<usize, (Addresses, TcpStream)> = BTreeMap::new();
     while ranks.len() < size {
-        let (stream, _) = listener.accept().map_err(failed)?;
-        let mut line = String::new();
-        stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        BufReader::new(&stream).read_line(&mut line).map_err(failed)?;
-        let Some((rank, addresses)) = from_line(&line).filter(|(rank, _)| *rank < size) else {
-            return Err(Error::Config(format!("a rank says {line:?}")));
-        };
-        ranks.insert(rank, (addresses, stream));
+        let (stream, from) = listener.accept().map_err(failed)?;
+        match hear(&stream, size) {
+            Some((rank, addresses)) => drop(ranks.insert(rank, (addresses, stream))),
+            None => tracing::warn!("{from} has asked for the ranks, and is none"),
+        }
     }
     let text: String = ranks.iter().map(|(rank, (addresses, _))| to_line(*rank, addresses) + "\n").collect();
     for (_, mut stream) in ranks.into_values() {
-        stream.write_all(text.as_bytes()).map_err(failed)?;
+        // One that has gone meanwhile is no reason to let the others wait.
+        if let Err(e) = stream.write_all(text.as_bytes()) {
+            tracing::warn!("telling a rank where the others are: {e}");
+        }
     }
     Ok(())
 }
@@ -136,5 +159,26 @@ mod tests {
         let addresses = vec![Some("02:00:00:00:00:01/3".to_owned()), None, Some("10.0.0.1:99".to_owned())];
         assert_eq!(from_line(&to_line(3, &addresses)), Some((3, addresses)));
         assert_eq!(from_line("x\ty"), None);
+    }
+
+    /// Asks as a rank does.
+    fn ask(address: SocketAddr, rank: usize, mine: &str) -> std::thread::JoinHandle<Result<Vec<Addresses>>> {
+        let mine = vec![Some(mine.to_owned())];
+        std::thread::spawn(move || ask_launcher(&address.to_string(), rank, &mine))
+    }
+
+    #[test]
+    fn who_is_no_rank_is_in_nobodys_way_and_ports_alone_become_addresses() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        for line in ["nonsense\n", "2\tx\n", ""] {
+            TcpStream::connect(address).unwrap().write_all(line.as_bytes()).unwrap();
+        }
+        let asked = [ask(address, 0, "0.0.0.0:7"), ask(address, 1, "02:00:00:00:00:01/1")];
+        serve(&listener, 2).unwrap();
+        let expected = ["127.0.0.1:7", "02:00:00:00:00:01/1"].map(|address| vec![Some(address.to_owned())]);
+        for all in asked {
+            assert_eq!(all.join().unwrap().unwrap(), expected);
+        }
     }
 }

@@ -104,6 +104,8 @@ pub(crate) mod flag {
     pub(crate) const LATER: u8 = 4;
     /// The sender gave the message up.
     pub(crate) const ABANDONED: u8 = 8;
+    /// Of counters: the sender leaves, and waits to hear the receiver's.
+    pub(crate) const LEAVING: u8 = 16;
 }
 
 /// A place for a long piece, on one rail.

@@ -1,4 +1,4 @@
-//! Random programs, compared with what they must come to.
+//! Random programs, compared with what they must come to: 10,000 of them, counted over all of this file's tests.
 
 mod common;
 
@@ -77,13 +77,13 @@ fn on_shared_memory() {
 
 #[test]
 fn on_several_rails_of_different_kinds() {
-    programs(&[Kind::Vi, Kind::Shared], 0..count(1000), SMALL, 512, false);
+    programs(&[Kind::Vi, Kind::Shared], 0..count(1200), SMALL, 512, false);
     programs(&[Kind::Vi, Kind::Tcp, Kind::Vi], 0..count(20), LARGE, 8192, false);
 }
 
 #[test]
 fn with_descriptions() {
-    programs(&[Kind::Vi], 10_000..10_000 + count(500), SMALL, 256, true);
+    programs(&[Kind::Vi], 10_000..10_000 + count(600), SMALL, 256, true);
 }
 
 /// Ranks 0 and 1 have virtual interfaces, 1 and 2 TCP, and 0 and 2 shared memory.
@@ -97,7 +97,7 @@ fn between_ranks_that_have_different_ports() {
     programs_mixed(
         &[Kind::Vi, Kind::Tcp, Kind::Shared],
         has,
-        0..count(500),
+        0..count(600),
         Shape { ranks: 3, ..SMALL },
         512,
         false,

@@ -6,7 +6,7 @@ use uvia_vm::{Guest, NicKind, Session, Settings};
 
 use crate::build::Program;
 use crate::report::Report;
-use crate::{Options, tools, vipl};
+use crate::{Options, messages, tools, vipl};
 
 /// How long one test program may take in a guest.
 const LIMIT: Duration = Duration::from_secs(420);
@@ -22,6 +22,7 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
     let suite = wanted
         .then(|| vipl::build(programs))
         .and_then(|built| built.map_err(|e| report.failed("building VIPL's suite", &e.to_string())).ok());
+    let overhead = called(programs, messages::OVERHEAD).first().copied().filter(|_| wanted);
     // They have tests that are ignored elsewhere.
     let programs = called(programs, "guest_");
     if programs.is_empty() {
@@ -34,7 +35,13 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
             nics: nics.to_vec(),
             hugepages: 32,
             adapter_memory: Some(1 << 20),
-            carry: programs.iter().map(|program| program.path.clone()).chain(suite.clone()).collect(),
+            carry: programs
+                .iter()
+                .copied()
+                .chain(overhead)
+                .map(|program| program.path.clone())
+                .chain(suite.clone())
+                .collect(),
             keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
             ..Settings::default()
         };
@@ -43,6 +50,9 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
                 let guest = session.guest();
                 for program in programs.iter().filter(|program| options.long || suits(program, nics)) {
                     run_program(report, guest, label, program);
+                }
+                if let Some(program) = overhead {
+                    messages::overhead(report, guest, label, program);
                 }
                 tools::in_guest(report, guest, label);
                 if let Some(suite) = suite.as_ref().filter(|_| is_emulated(nics)) {
@@ -55,9 +65,13 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
 }
 
 /// What a driver has to do, each shows in a guest with two NICs of its own kind: those of two kinds are there for what
-/// stands on drivers.
+/// stands on drivers. Messages go over QEMU's own: what a model shows of them its tests on the host have shown.
 fn suits(program: &Program, nics: &[NicKind]) -> bool {
-    nics.len() == 1 || program.target == "guest_interfaces"
+    match program.target.as_str() {
+        "guest_interfaces" => true,
+        "guest_messages" => is_emulated(nics),
+        _ => nics.len() == 1,
+    }
 }
 
 /// Whether all of these are QEMU's own.

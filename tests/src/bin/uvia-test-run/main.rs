@@ -6,6 +6,7 @@ mod guests;
 mod host;
 mod instructions;
 mod interleavings;
+mod messages;
 mod models;
 mod outages;
 mod report;
@@ -104,7 +105,7 @@ fn main() -> ExitCode {
         guests::run(&mut report, programs, &options, guests::EMULATED);
     }
     if options.wants(Part::TwoGuests) {
-        two_guests::run(&mut report, &options);
+        two_guests::run(&mut report, programs.as_deref().unwrap_or_default(), &options);
     }
     if options.wants(Part::Routed) {
         routed::run(&mut report, &options);
@@ -117,7 +118,10 @@ fn main() -> ExitCode {
 
 /// The test programs, where a part needs them and they can be built.
 fn programs(report: &mut Report, options: &Options) -> Option<Vec<build::Program>> {
-    if ![Part::Host, Part::Guests, Part::ModelsInGuests].into_iter().any(|part| options.wants(part)) {
+    if ![Part::Host, Part::Guests, Part::TwoGuests, Part::ModelsInGuests]
+        .into_iter()
+        .any(|part| options.wants(part))
+    {
         return None;
     }
     report.heading("building the test programs");

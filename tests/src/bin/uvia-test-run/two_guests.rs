@@ -5,20 +5,25 @@ use std::time::{Duration, Instant};
 
 use uvia_vm::{NicKind, Session, Settings, Task};
 
+use crate::build::Program;
 use crate::report::{Failure, Report, Verdict};
-use crate::{Options, outages};
+use crate::{Options, guests, messages, outages};
 
 /// The main job may take so long, after the build.
 const MAIN_JOB: Duration = Duration::from_secs(180);
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs them.
-pub fn run(report: &mut Report, options: &Options) {
+pub fn run(report: &mut Report, programs: &[Program], options: &Options) {
     report.heading("two guests");
     report.case("the main job: qemu/run moves a file and prints the table", || main_job(&[]));
+    let rank = guests::called(programs, messages::RANK).first().copied();
     let settings = Settings {
         guests: 2,
-        nics: vec![NicKind::Virtio],
+        nics_each: 2,
+        // The first is what all but the message layer uses.
+        nics: vec![NicKind::Virtio, NicKind::E1000],
+        carry: rank.map(|program| program.path.clone()).into_iter().collect(),
         keep_log: options.keep_log.as_ref().map(|dir| dir.join("two-guests")),
         ..Settings::default()
     };
@@ -26,6 +31,10 @@ pub fn run(report: &mut Report, options: &Options) {
         Ok(session) => {
             copies(report, &session);
             if let [there, here] = session.guests() {
+                match rank {
+                    Some(rank) => messages::run(report, [here, there], rank),
+                    None => report.failed(messages::RANK, "there is no such test program"),
+                }
                 outages::run(report, here, there, options.long);
             }
         }

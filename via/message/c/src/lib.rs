@@ -1,73 +1,22 @@
 //! `madeleine.h`: the message layer for programs in C.
 //!
-//! Handles are addresses of boxes, as C programs expect; a wrong one is the program's mistake, as with `FILE *`.
+//! Nothing that a program hands in is believed: handles are looked up ([`handles`]), modes and lengths are checked, and a
+//! call that makes no sense fails and says why ([`mad_error`]). What cannot be checked is whether a buffer is memory, and
+//! whether it keeps to its modes.
 
-use std::cell::RefCell;
-use std::ffi::{CString, c_char, c_int, c_void};
+mod failure;
+pub mod handles;
+mod objects;
 
-use uvia_message::{
-    Channel, Error, RawIncoming, RawOutgoing, ReceiveMode, Result, SendMode, Session, Source, Span,
-};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
-thread_local! {
-    static WHY: RefCell<CString> = RefCell::default();
-}
+use failure::{fail, status, wrong};
+use handles::Handle;
+use objects::{CHANNELS, MESSAGES, Message, Of, SESSIONS, gone, handle, with};
+use uvia_message::{ReceiveMode, Result, SendMode, Session, Source, Span};
 
-/// Keeps why a call fails.
-fn fail(e: &Error) {
-    let text = e.to_string().replace('\0', " ");
-    WHY.with(|why| *why.borrow_mut() = CString::new(text).unwrap_or_default());
-}
-
-fn status(outcome: Result<()>) -> c_int {
-    match outcome {
-        Ok(()) => 0,
-        Err(e) => {
-            fail(&e);
-            -1
-        }
-    }
-}
-
-fn handle<T>(outcome: Result<T>) -> *mut T {
-    match outcome {
-        Ok(value) => Box::into_raw(Box::new(value)),
-        Err(e) => {
-            fail(&e);
-            std::ptr::null_mut()
-        }
-    }
-}
-
-fn wrong(what: &str) -> Error {
-    Error::Config(what.to_owned())
-}
-
-/// A message, in one direction or the other.
-pub enum Message {
-    /// Being packed.
-    Out(RawOutgoing),
-    /// Being unpacked.
-    In(RawIncoming),
-}
-
-/// What a handle names.
-///
-/// # Safety
-/// It is null, or a handle that these functions gave out, of that kind, and not gone.
-unsafe fn of<'a, T>(handle: *mut T) -> Result<&'a mut T> {
-    // SAFETY: the caller's promise.
-    unsafe { handle.as_mut() }.ok_or_else(|| wrong("a handle is NULL"))
-}
-
-/// Takes back what a handle names.
-///
-/// # Safety
-/// As for [`of`]; the handle is gone then.
-unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
-    // SAFETY: the caller's promise.
-    (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
-}
+/// For a rank: whichever.
+const ANY: c_int = -1;
 
 fn modes(send: c_int, receive: c_int) -> Result<(SendMode, ReceiveMode)> {
     let number = |mode: c_int| u8::try_from(mode).unwrap_or(0);
@@ -81,188 +30,245 @@ fn rank(rank: c_int) -> Result<usize> {
     usize::try_from(rank).map_err(|_| wrong("a rank is negative"))
 }
 
-/// Becomes the rank that `uvia-launch` has started.
-#[unsafe(no_mangle)]
-pub extern "C" fn mad_init() -> *mut Session {
-    handle(Session::from_environment())
+/// A buffer, as far as it can be checked.
+fn span(data: *mut c_void, length: usize) -> Result<Span> {
+    if data.is_null() && length > 0 {
+        return Err(wrong("a buffer is NULL"));
+    }
+    if length > isize::MAX as usize || data.addr().checked_add(length).is_none() {
+        return Err(wrong("a buffer is longer than memory"));
+    }
+    // Nothing is read at an address of no bytes; but a slice has none that is zero.
+    let start = if data.is_null() { std::ptr::dangling_mut() } else { data.cast() };
+    Ok(Span::new(start, length))
 }
 
-/// Leaves the session.
-///
-/// # Safety
-/// The handle is good, or null; it is gone then.
+/// Becomes the rank that `uvia-launch` has started.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_exit(session: *mut Session) {
-    // SAFETY: the caller's promise.
-    drop(unsafe { take(session) });
+pub extern "C" fn mad_init() -> Handle {
+    let session = Session::from_environment();
+    handle(session.and_then(|session| SESSIONS.insert(session).ok_or_else(|| wrong("too many sessions"))))
+}
+
+/// Leaves the session, and with it its channels, and its messages, which are given up.
+#[unsafe(no_mangle)]
+pub extern "C" fn mad_exit(session: Handle) {
+    let Some(ended) = SESSIONS.remove(session) else {
+        fail(&gone("session"));
+        return;
+    };
+    // What another thread is at work with ends when that does.
+    drop(MESSAGES.remove_all(|message| message.session == session.addr()));
+    drop(CHANNELS.remove_all(|channel| channel.session == session.addr()));
+    drop(ended);
 }
 
 /// Our rank.
-///
-/// # Safety
-/// The handle is good, or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_rank(session: *mut Session) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { of(session) } {
-        Ok(session) => session.rank() as c_int,
-        Err(e) => status(Err(e)),
-    }
+pub extern "C" fn mad_rank(session: Handle) -> c_int {
+    failure::number(with(&SESSIONS, session, "session", |session| Ok(session.rank())))
 }
 
 /// Ranks.
-///
-/// # Safety
-/// The handle is good, or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_size(session: *mut Session) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { of(session) } {
-        Ok(session) => session.size() as c_int,
-        Err(e) => status(Err(e)),
-    }
+pub extern "C" fn mad_size(session: Handle) -> c_int {
+    failure::number(with(&SESSIONS, session, "session", |session| Ok(session.size())))
 }
 
-/// Opens a channel.
+/// Drives the session once.
+#[unsafe(no_mangle)]
+pub extern "C" fn mad_progress(session: Handle) -> c_int {
+    // Not under the handle's lock: other threads ask for the rank meanwhile.
+    let found = with(&SESSIONS, session, "session", |session| Ok(session.clone()));
+    status(found.and_then(|session| session.progress()))
+}
+
+fn open_channel(session: Handle, number: c_int, rails: &[&str]) -> Result<Handle> {
+    let number = usize::try_from(number).unwrap_or(usize::MAX);
+    let object = with(&SESSIONS, session, "session", |session| session.channel(number, rails))?;
+    CHANNELS.insert(Of { session: session.addr(), object }).ok_or_else(|| wrong("too many channels"))
+}
+
+/// Opens a channel on all rails.
+#[unsafe(no_mangle)]
+pub extern "C" fn mad_open_channel(session: Handle, number: c_int) -> Handle {
+    handle(open_channel(session, number, &[]))
+}
+
+/// Opens a channel on the rails that are named.
 ///
 /// # Safety
-/// The handle is good, or null.
+/// `rails` is null, or an array of `count` strings, each null or ended by a zero byte.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_open_channel(session: *mut Session, number: c_int) -> *mut Channel {
-    // SAFETY: the caller's promise.
-    let session = unsafe { of(session) };
-    handle(session.and_then(|session| session.channel(usize::try_from(number).unwrap_or(usize::MAX), &[])))
+pub unsafe extern "C" fn mad_open_channel_on(
+    session: Handle,
+    number: c_int,
+    rails: *const *const c_char,
+    count: usize,
+) -> Handle {
+    if count > 0 && rails.is_null() {
+        return handle(Err(wrong("the list of rails is NULL")));
+    }
+    let names = (0..count).map(|at| {
+        // SAFETY: the caller's promise.
+        let name = unsafe { rails.add(at).read() };
+        if name.is_null() {
+            return Err(wrong("the name of a rail is NULL"));
+        }
+        // SAFETY: the caller's promise.
+        let name = unsafe { CStr::from_ptr(name) };
+        name.to_str().map_err(|_| wrong("the name of a rail is no text"))
+    });
+    handle(names.collect::<Result<Vec<_>>>().and_then(|names| open_channel(session, number, &names)))
 }
 
 /// Closes a channel.
-///
-/// # Safety
-/// The handle is good, or null; it is gone then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_close_channel(channel: *mut Channel) {
-    // SAFETY: the caller's promise.
-    drop(unsafe { take(channel) });
+pub extern "C" fn mad_close_channel(channel: Handle) {
+    if CHANNELS.remove(channel).is_none() {
+        fail(&gone("channel"));
+    }
+}
+
+/// Connects to a rank ahead of the first message.
+#[unsafe(no_mangle)]
+pub extern "C" fn mad_connect(channel: Handle, to: c_int) -> c_int {
+    status(objects::channel(channel).and_then(|channel| channel.object.connect(rank(to)?)))
 }
 
 /// Begins a message to a rank.
-///
-/// # Safety
-/// The handle is good, or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_begin_packing(channel: *mut Channel, to: c_int) -> *mut Message {
-    // SAFETY: the caller's promise.
-    let channel = unsafe { of(channel) };
-    handle(channel.and_then(|channel| Ok(Message::Out(channel.begin(rank(to)?)?))))
+pub extern "C" fn mad_begin_packing(channel: Handle, to: c_int) -> Handle {
+    handle(objects::channel(channel).and_then(|channel| {
+        let message = channel.object.begin(rank(to)?)?;
+        objects::message(channel.session, Message::Out(message))
+    }))
 }
 
 /// Appends a piece.
 ///
 /// # Safety
-/// The handle is good, or null, and the buffer keeps to its modes.
+/// The buffer is memory, and keeps to its modes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mad_pack(
-    message: *mut Message,
+    message: Handle,
     data: *const c_void,
     length: usize,
     send: c_int,
     receive: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let message = unsafe { of(message) };
-    status(message.and_then(|message| {
+    status(with(&MESSAGES, message, "message", |message| {
         let (send, receive) = modes(send, receive)?;
-        let Message::Out(message) = message else { return Err(wrong("this message is being unpacked")) };
+        let span = span(data.cast_mut(), length)?;
+        let Message::Out(message) = &mut message.object else {
+            return Err(wrong("this message is being unpacked"));
+        };
         // SAFETY: the caller's promise.
-        unsafe { message.pack(Span::new(data.cast_mut().cast(), length), send, receive) }
+        unsafe { message.pack(span, send, receive) }
     }))
 }
 
 /// Ends a message that was packed.
-///
-/// # Safety
-/// The handle is good, or null; it is gone then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_end_packing(message: *mut Message) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { take(message) }.map(|message| *message) {
-        Some(Message::Out(message)) => status(message.end()),
-        _ => status(Err(wrong("no message that is being packed"))),
-    }
+pub extern "C" fn mad_end_packing(message: Handle) -> c_int {
+    status(objects::take(message, true).and_then(|message| match message {
+        Message::Out(message) => message.end(),
+        Message::In(_) => Err(wrong("this message is being unpacked")),
+    }))
+}
+
+fn begin_unpacking(channel: Handle, from: impl Into<Source>) -> Result<Handle> {
+    let channel = objects::channel(channel)?;
+    let message = channel.object.begin_receive(from)?;
+    objects::message(channel.session, Message::In(message))
 }
 
 /// Takes the next message, of whatever rank.
-///
-/// # Safety
-/// The handle is good, or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_begin_unpacking(channel: *mut Channel) -> *mut Message {
-    // SAFETY: the caller's promise.
-    let channel = unsafe { of(channel) };
-    handle(channel.and_then(|channel| Ok(Message::In(channel.begin_receive(Source::Any)?))))
+pub extern "C" fn mad_begin_unpacking(channel: Handle) -> Handle {
+    handle(begin_unpacking(channel, Source::Any))
 }
 
 /// Takes the next message of a rank.
+#[unsafe(no_mangle)]
+pub extern "C" fn mad_begin_unpacking_from(channel: Handle, from: c_int) -> Handle {
+    handle(rank(from).and_then(|from| begin_unpacking(channel, from)))
+}
+
+/// Takes the next message if there is one: 1, else 0.
 ///
 /// # Safety
-/// The handle is good, or null.
+/// `message` is null, or the place of a handle.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_begin_unpacking_from(channel: *mut Channel, from: c_int) -> *mut Message {
-    // SAFETY: the caller's promise.
-    let channel = unsafe { of(channel) };
-    handle(channel.and_then(|channel| Ok(Message::In(channel.begin_receive(rank(from)?)?))))
+pub unsafe extern "C" fn mad_try_begin_unpacking(
+    channel: Handle,
+    from: c_int,
+    message: *mut Handle,
+) -> c_int {
+    let found = || -> Result<Option<Handle>> {
+        if message.is_null() {
+            return Err(wrong("there is no place for the message's handle"));
+        }
+        let source = if from == ANY { Source::Any } else { Source::Rank(rank(from)?) };
+        let channel = objects::channel(channel)?;
+        let found = channel.object.try_begin_receive(source)?;
+        found.map(|found| objects::message(channel.session, Message::In(found))).transpose()
+    };
+    match found() {
+        Ok(found) => {
+            // SAFETY: it is not null, so the caller's promise holds.
+            unsafe { message.write(found.unwrap_or(std::ptr::null_mut())) };
+            c_int::from(found.is_some())
+        }
+        Err(e) => status(Err(e)),
+    }
 }
 
 /// Takes the next piece.
 ///
 /// # Safety
-/// The handle is good, or null, and the buffer keeps to its modes.
+/// The buffer is memory, and keeps to its modes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mad_unpack(
-    message: *mut Message,
+    message: Handle,
     data: *mut c_void,
     length: usize,
     send: c_int,
     receive: c_int,
 ) -> c_int {
-    // SAFETY: the caller's promise.
-    let message = unsafe { of(message) };
-    status(message.and_then(|message| {
+    status(with(&MESSAGES, message, "message", |message| {
         let (send, receive) = modes(send, receive)?;
-        let Message::In(message) = message else { return Err(wrong("this message is being packed")) };
+        let span = span(data, length)?;
+        let Message::In(message) = &mut message.object else {
+            return Err(wrong("this message is being packed"));
+        };
         // SAFETY: the caller's promise.
-        unsafe { message.unpack(Span::new(data.cast(), length), send, receive) }
+        unsafe { message.unpack(span, send, receive) }
     }))
 }
 
 /// Ends a message that was unpacked.
-///
-/// # Safety
-/// The handle is good, or null; it is gone then.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_end_unpacking(message: *mut Message) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { take(message) }.map(|message| *message) {
-        Some(Message::In(message)) => status(message.end()),
-        _ => status(Err(wrong("no message that is being unpacked"))),
-    }
+pub extern "C" fn mad_end_unpacking(message: Handle) -> c_int {
+    status(objects::take(message, false).and_then(|message| match message {
+        Message::In(message) => message.end(),
+        Message::Out(_) => Err(wrong("this message is being packed")),
+    }))
 }
 
 /// The other end of a message.
-///
-/// # Safety
-/// The handle is good, or null.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mad_from(message: *mut Message) -> c_int {
-    // SAFETY: the caller's promise.
-    match unsafe { of(message) } {
-        Ok(Message::Out(message)) => message.rank() as c_int,
-        Ok(Message::In(message)) => message.rank() as c_int,
-        Err(e) => status(Err(e)),
-    }
+pub extern "C" fn mad_from(message: Handle) -> c_int {
+    failure::number(with(&MESSAGES, message, "message", |message| {
+        Ok(match &message.object {
+            Message::Out(message) => message.rank(),
+            Message::In(message) => message.rank(),
+        })
+    }))
 }
 
-/// Why the last call of this thread that failed did; good until the next.
+/// Why the last call of this thread that failed did; good until the next that fails.
 #[unsafe(no_mangle)]
 pub extern "C" fn mad_error() -> *const c_char {
-    WHY.with(|why| why.borrow().as_ptr())
+    failure::why()
 }

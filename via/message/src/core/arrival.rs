@@ -43,7 +43,8 @@ impl Core {
         }
         if header.kind == kind::COUNTERS {
             self.rails[rail].port.give_back(id, packet);
-            return Ok(());
+            // Who leaves keeps what it does not know to have come, and would wait for us to owe it more.
+            return if header.flags & flag::LEAVING != 0 { self.tell_now(id) } else { Ok(()) };
         }
         let connection = self.connection(id);
         let sequence = header.sequence.get();

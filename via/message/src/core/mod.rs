@@ -207,7 +207,10 @@ impl Core {
             if let Some(address) = address {
                 let address = address.clone();
                 self.connection(id).begin(n);
-                self.rails[n].port.connect(id, &address, hello)?;
+                if let Err(e) = self.rails[n].port.connect(id, &address, hello) {
+                    // The others may lead there.
+                    self.down(n, id, e.to_string())?;
+                }
             }
         }
         Ok(())
@@ -417,7 +420,7 @@ impl Core {
     pub(crate) fn tell_all(&mut self) -> Result<()> {
         for id in 0..self.connections.len() {
             if self.connections[id].is_some() {
-                self.tell_now(id as LinkId)?;
+                self.tell_so(id as LinkId, crate::packet::flag::LEAVING)?;
             }
         }
         Ok(())
@@ -430,6 +433,12 @@ impl Core {
             wake = wake.max(rail.port.arm(sleepers)?);
         }
         Ok(wake)
+    }
+
+    /// The rails by which a rank is reached now.
+    pub(crate) fn rails_up(&mut self, id: LinkId) -> Vec<String> {
+        let up: Vec<usize> = self.connection(id).up().collect();
+        up.into_iter().map(|rail| self.rails[rail].name.clone()).collect()
     }
 
     /// Leaves a rail to a rank, as if it had broken.

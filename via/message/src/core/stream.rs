@@ -138,10 +138,15 @@ impl Core {
     /// Tells the peer the counters.
     #[inline(never)]
     pub(super) fn tell_now(&mut self, id: LinkId) -> Result<()> {
+        self.tell_so(id, 0)
+    }
+
+    /// Tells the peer the counters, and that.
+    pub(super) fn tell_so(&mut self, id: LinkId, flags: u8) -> Result<()> {
         let Some(rail) = self.connection(id).active else { return Ok(()) };
         match self.rails[rail].port.buffer(id) {
             Some(buffer) => {
-                let header = Header { kind: kind::COUNTERS, ..Header::default() };
+                let header = Header { kind: kind::COUNTERS, flags, ..Header::default() };
                 self.send_packet(id, Open { rail, buffer }, 0, header, false)
             }
             None => {

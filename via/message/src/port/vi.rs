@@ -405,7 +405,8 @@ impl Port for ViPort {
         let rank: usize = rank.parse().map_err(|_| malformed())?;
         let host = match host.parse::<MacAddress>() {
             Ok(mac) => mac,
-            Err(_) => self.nic.resolve(host, REQUEST)?,
+            // Ranks that find each other by name are not started together.
+            Err(_) => self.nic.resolve(host, crate::CONNECT)?,
         };
         let remote = NetAddress::new(host, discriminator(&self.session, rank))?;
         hello.rank = self.hello.rank;

@@ -3,7 +3,9 @@
 #![allow(dead_code, missing_docs, reason = "each test uses a part of it")]
 
 pub mod program;
+pub mod suite;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ pub enum Kind {
     Vi,
     Tcp,
     Shared,
+    /// Virtual interfaces of the two adapters of a guest: even ranks have one, odd ranks the other.
+    Device,
 }
 
 static SESSIONS: AtomicU32 = AtomicU32::new(0);
@@ -36,12 +40,27 @@ pub fn nic(device: &str, name: &str) -> Nic {
     Nic::with_adapter(adapter, domain, options).expect("a NIC opens")
 }
 
+/// An adapter of the guest, opened once.
+pub fn device(rank: usize) -> Nic {
+    static NICS: [OnceLock<Nic>; 2] = [const { OnceLock::new() }; 2];
+    let (variable, name) = [("UVIA_NIC_A", "a"), ("UVIA_NIC_B", "b")][rank % 2];
+    let open = || {
+        let device = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} names no device"));
+        let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
+        let nic = Nic::open(&device, options).unwrap_or_else(|e| panic!("{e}"));
+        nic.wait_ready(PATIENCE).unwrap_or_else(|e| panic!("{e}"));
+        nic
+    };
+    NICS[rank % 2].get_or_init(open).clone()
+}
+
 /// A rank's end of a rail.
 pub fn rail(kind: Kind, session: &str, number: usize, rank: usize) -> RailPort {
     match kind {
         Kind::Vi => RailPort::Vi(nic(&format!("shm:{session}-{number}"), &format!("{session}.{rank}"))),
         Kind::Tcp => RailPort::Tcp("127.0.0.1:0".parse().expect("an address")),
         Kind::Shared => RailPort::Shared,
+        Kind::Device => RailPort::Vi(device(rank)),
     }
 }
 
