@@ -37,6 +37,9 @@ Examples:
   From memory of an adapter, stored into by the processor; beside it the usual class:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --class pio --adapter-memory 0000:03:00.0
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --class dma
+  How much the virtual interface costs over frames, both in turn, so that what disturbs one disturbs the other:
+    uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --beside raw
+    uvia-perf bw --pair 0000:01:00.0 0000:02:00.0 --op write --size 1M --beside raw
   The same at the level of Ethernet frames, and of the kernel's UDP:
     uvia-perf raw lat --pair 0000:01:00.0 0000:02:00.0
     uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486 --copy
@@ -138,6 +141,13 @@ pub enum Class {
     Dma,
     /// The processor stores into adapter memory
     Pio,
+}
+
+/// What is measured for comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Beside {
+    /// Ethernet frames through the NIC's driver
+    Raw,
 }
 
 impl Op {
@@ -278,6 +288,15 @@ pub struct ViArgs {
     #[arg(long)]
     pub interleave: bool,
 
+    /// With --pair: measure raw frames too, in turn with it, and tell the ratio. Both open the NICs anew each round, since
+    /// they cannot share them. Beside a bandwidth they are frames of the MTU, copied once at the receiver, and plain ones
+    #[arg(long, value_enum, conflicts_with = "interleave")]
+    pub beside: Option<Beside>,
+
+    /// With --beside: rounds of each
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    pub rounds: u16,
+
     /// What the connections promise; the bandwidth of sends that may be lost comes with how many were, a latency's test
     /// ends with the first that is
     #[arg(long, value_enum, default_value_t = Level::Delivery)]
@@ -372,6 +391,7 @@ mod tests {
             "uvia-perf lat --pair a b --level unreliable --cq off --packed-rings",
             "uvia-perf bw --listen --wait interrupt",
             "uvia-perf lat --pair a b --wait async --op read",
+            "uvia-perf bw --pair a b --op write --size 1M --beside raw --rounds 3",
             "uvia-perf raw bw --pair a b --size 1486 --copy",
             "uvia-perf raw lat --pair a b --size 64 --json",
             "uvia-perf raw bw --to 52:54:00:00:00:02 --nic x --window 16",

@@ -125,6 +125,11 @@ impl Load {
         self.iterations.unwrap_or_else(|| ((256 << 20) / (size as u64).max(1)).clamp(100, 10_000))
     }
 
+    /// The same, with so many messages.
+    pub fn with_iterations(&self, iterations: u64) -> Self {
+        Self { iterations: Some(iterations), warmup: None, ..self.clone() }
+    }
+
     /// Messages before that.
     pub fn warmup(&self, iterations: u64) -> u64 {
         self.warmup.unwrap_or((iterations / 10).min(1000))

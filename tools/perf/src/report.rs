@@ -26,6 +26,20 @@ impl Latency {
         Ok(Self { times: Histogram::new_with_bounds(1, LONGEST, 3)?, lost: 0 })
     }
 
+    /// Takes in the times of another test of the same.
+    ///
+    /// # Errors
+    /// None that is known of: both have the same bounds.
+    pub fn add(&mut self, other: &Self) -> Result<(), Failure> {
+        self.lost += other.lost;
+        Ok(self.times.add(&other.times)?)
+    }
+
+    /// The median, in nanoseconds.
+    pub fn median(&self) -> u64 {
+        self.times.value_at_quantile(0.5)
+    }
+
     /// Counts one round trip.
     #[inline]
     pub fn record_round_trip(&mut self, round_trip: Duration) {
@@ -40,7 +54,7 @@ impl Latency {
 }
 
 /// What was received, and in which time.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Bandwidth {
     /// Messages received.
     pub messages: u64,
@@ -50,6 +64,21 @@ pub struct Bandwidth {
     pub sent: u64,
     /// Messages asked for.
     pub iterations: u64,
+}
+
+impl Bandwidth {
+    /// Takes in another test of the same.
+    pub fn add(&mut self, other: &Self) {
+        self.messages += other.messages;
+        self.elapsed += other.elapsed;
+        self.sent += other.sent;
+        self.iterations += other.iterations;
+    }
+
+    /// Bytes a second, of messages of this size.
+    pub fn rate(&self, size: usize) -> f64 {
+        self.messages as f64 * size as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
 }
 
 /// What was measured; the fields that name a row.

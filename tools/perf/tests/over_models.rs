@@ -84,6 +84,43 @@ fn both_ends_in_one_process() {
 }
 
 #[test]
+fn interfaces_beside_raw_frames_are_told_with_their_ratio() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = serve(folder.path());
+    for (line, frames) in [
+        ("lat --size 100", &[("raw-lat", "send", 100)][..]),
+        ("bw --op write --size 20000", &[("raw-bw", "copy", 1500), ("raw-bw", "send", 1500)]),
+    ] {
+        let line = format!("{line} --iterations 50 --rounds 2 --beside raw --json --pair");
+        let rows = rows(&line, &perf(&line, models.names()).output().unwrap());
+        // Rows of the frames, one of the interfaces, and how that compares with each of the others.
+        let (measured, ratios) = rows.split_at(frames.len() + 1);
+        assert_eq!(
+            (measured[frames.len()]["op"].as_str(), ratios.len()),
+            (line.contains("bw").then_some("write").or(Some("send")), frames.len())
+        );
+        for (n, (test, op, size)) in frames.iter().enumerate() {
+            let (row, ratio) = (&measured[n], &ratios[n]);
+            assert_eq!(
+                (&row["test"], &row["op"], &row["size"]),
+                (&(*test).into(), &(*op).into(), &(*size).into()),
+                "{row}"
+            );
+            assert_eq!(
+                (&ratio["beside"], &ratio["beside_op"], &ratio["rounds"]),
+                (&(*test).into(), &(*op).into(), &2.into()),
+                "{ratio}"
+            );
+            let [ratio, least, greatest] =
+                ["ratio", "least", "greatest"].map(|field| ratio[field].as_f64().unwrap());
+            assert!(0.0 < least && least <= greatest && ratio > 0.0, "{least} {ratio} {greatest}");
+        }
+        // Each round is measured, and all are in the row.
+        assert_eq!(measured[frames.len()]["iterations"], 100);
+    }
+}
+
+#[test]
 fn packed_rings_are_used_when_asked_for_and_the_row_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let models = ServedModels::start(folder.path(), &[Kind::VirtioPacked; 2], Doorbells::Polled);
@@ -134,6 +171,8 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
         ("lat --wait interrupt --op write --pair", "can only poll"),
         ("bw --wait interrupt --vis 2 --pair", "--vis 1"),
         ("bw --wait async --vis 2 --pair", "--vis 1"),
+        ("lat --op read --beside raw --pair", "no frame is like it"),
+        ("lat --size 4000 --beside raw --pair", "cannot be measured here"),
     ] {
         let output = perf(line, models.names()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

@@ -18,6 +18,21 @@ use crate::load::{Load, Test};
 use crate::report::{Bandwidth, Latency, Subject};
 use uvia_tools::Failure;
 
+/// One latency test with both ends in this thread.
+pub fn latency_of_pair<L: Link>(a: &mut L, b: &mut L, size: usize, load: &Load) -> Result<Latency, Failure> {
+    lat::pair(a, b, wire::new_session(), size, load)
+}
+
+/// One bandwidth test with both ends in this thread.
+pub fn bandwidth_of_pair<L: Link>(
+    a: &mut L,
+    b: &mut L,
+    size: usize,
+    load: &Load,
+) -> Result<Bandwidth, Failure> {
+    bw::pair(a, b, wire::new_session(), size, load)
+}
+
 /// Runs a test with both ends in this thread, and prints a row for each size.
 pub fn run_pair<L: Link>(
     a: &mut L,

@@ -4,6 +4,8 @@ mod link;
 
 pub use link::RawLink;
 
+use std::time::Duration;
+
 use uvia_driver::nic::{MacAddress, NicConfig};
 use uvia_tools::{Failure, given_device};
 
@@ -16,29 +18,10 @@ use crate::report::Subject;
 pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
     let load = Load::from(&args.load);
     let open = |device: &str, peer| open(device, args.packed_rings, peer);
-    let subject = |link: &RawLink| Subject {
-        test: match test {
-            Test::Latency => "raw-lat",
-            Test::Bandwidth => "raw-bw",
-        },
-        op: if copies { "copy" } else { "send" },
-        class: "dma",
-        nic: link.driver().to_owned(),
-        manner: None,
-        size: 0,
-        lossy: true,
-        json: load.json,
-        headed: false,
-    };
+    let subject = |link: &RawLink| subject(link, test, copies, load.json);
     match args.ends.choice()? {
         PairOrHost::Pair(a, b) => {
-            let (mut a, mut b) = (open(a, None)?, open(b, None)?);
-            a.wait_ready(load.timeout)?;
-            b.wait_ready(load.timeout)?;
-            let (mac_a, mac_b) = (a.mac(), b.mac());
-            a.join(mac_b);
-            b.join(mac_a);
-            b.keep(copies)?;
+            let (mut a, mut b) = pair(a, b, args.packed_rings, copies, load.timeout)?;
             let subject = subject(&a);
             let outcome = run_pair(&mut a, &mut b, test, &load, subject);
             // On which side frames were lost is told by what the adapters counted.
@@ -79,6 +62,42 @@ pub fn run(test: Test, args: &RawArgs, copies: bool) -> Result<(), Failure> {
             outcome
         }
     }
+}
+
+/// What rows are of.
+pub fn subject(link: &RawLink, test: Test, copies: bool, json: bool) -> Subject {
+    Subject {
+        test: match test {
+            Test::Latency => "raw-lat",
+            Test::Bandwidth => "raw-bw",
+        },
+        op: if copies { "copy" } else { "send" },
+        class: "dma",
+        nic: link.driver().to_owned(),
+        manner: None,
+        size: 0,
+        lossy: true,
+        json,
+        headed: false,
+    }
+}
+
+/// Two NICs that are joined, opened and ready; the second keeps what frames carry if it `copies`.
+pub fn pair(
+    a: &str,
+    b: &str,
+    packed_rings: bool,
+    copies: bool,
+    timeout: Duration,
+) -> Result<(RawLink, RawLink), Failure> {
+    let (mut a, mut b) = (open(a, packed_rings, None)?, open(b, packed_rings, None)?);
+    a.wait_ready(timeout)?;
+    b.wait_ready(timeout)?;
+    let (mac_a, mac_b) = (a.mac(), b.mac());
+    a.join(mac_b);
+    b.join(mac_a);
+    b.keep(copies)?;
+    Ok((a, b))
 }
 
 fn open(device: &str, packed_rings: bool, peer: Option<MacAddress>) -> Result<RawLink, Failure> {

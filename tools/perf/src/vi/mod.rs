@@ -1,5 +1,6 @@
 //! Messages and RDMA writes over virtual interfaces.
 
+mod beside;
 mod bw;
 mod connect;
 mod executor;
@@ -36,12 +37,10 @@ enum Outcome {
 pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
     let load = Load::from(&args.load);
     match args.ends.choice()? {
+        PairOrHost::Pair(a, b) if args.beside.is_some() => beside::run(test, args, &load, [a, b]),
+        _ if args.beside.is_some() => Err(Failure::usage("--beside goes with --pair only")),
         PairOrHost::Pair(a, b) => {
-            let memory = adapter_memory(args)?;
-            let a = open(a, "pair-a", 0, args, memory.clone())?;
-            let b = open(b, "pair-b", 1, args, memory)?;
-            ready(&a, load.timeout)?;
-            ready(&b, load.timeout)?;
+            let (a, b) = open_pair(args, load.timeout, [a, b])?;
             if args.interleave {
                 return interleaved(test, args, &load, &a, &b);
             }
@@ -77,6 +76,16 @@ pub fn run(test: Test, args: &ViArgs) -> Result<(), Failure> {
             outcome
         }
     }
+}
+
+/// Two NICs that are joined, opened and ready.
+fn open_pair(args: &ViArgs, timeout: Duration, [a, b]: [&str; 2]) -> Result<(Nic, Nic), Failure> {
+    let memory = adapter_memory(args)?;
+    let a = open(a, "pair-a", 0, args, memory.clone())?;
+    let b = open(b, "pair-b", 1, args, memory)?;
+    ready(&a, timeout)?;
+    ready(&b, timeout)?;
+    Ok((a, b))
 }
 
 /// NICs whose counters are told when the test is over; none where nobody asked.
