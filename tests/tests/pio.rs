@@ -8,6 +8,7 @@ use uvia::{
     NicOptions, PioMissing, ReliabilityLevel, ViAttributes, WorkQueue,
 };
 use uvia_driver::dma::IdentityDomain;
+use uvia_driver::{DeviceFault, Error as DriverError};
 use uvia_models::faults::Plan;
 use uvia_models::machine::Kind;
 use uvia_tests::bench::InProcess;
@@ -382,6 +383,50 @@ fn both_classes_share_a_nic_at_every_level() {
             next(&one, |pair| &pair.a);
             next(&other, |pair| &pair.a);
         }
+    }
+}
+
+/// Whoever resets a NIC in the middle of sends from adapter memory ends them with an error that says so. No window stays
+/// behind, and no byte of it goes to who has the window next.
+#[test]
+fn a_reset_in_the_middle_of_sends_is_told_and_leaves_nothing_behind() {
+    for kind in Kind::ALL {
+        let memory = Memory::of_host();
+        let all = memory.memory.windows();
+        let bench = InProcess::with_faults([*kind; 2], 5, Plan::default());
+        let open =
+            |Opened { nic, domain }, name| Nic::with_adapter(nic, domain, options(name, &memory)).unwrap();
+        let [a, b] = bench.open(&Default::default()).unwrap();
+        let pair = pio_pair_ready((open(a, "a"), open(b, "b")));
+        assert_eq!(memory.memory.windows().left, all.windows - 1);
+        for n in 0..4 {
+            pair.a.vi.inject(Descriptor::new(Vec::new()), &[0xa5; 400]).unwrap();
+            if n == 1 {
+                let machine = bench.machine().clone();
+                machine.nics()[0].call(machine.now(), |function, outside| function.reset(outside));
+            }
+        }
+        let start = std::time::Instant::now();
+        let error = loop {
+            if let Err(e) = pair.a.cq.poll() {
+                break e;
+            }
+            assert!(start.elapsed() < uvia_tests::PATIENCE, "{}: nobody noticed", kind.name());
+        };
+        let Error::Driver(DriverError::Device { fault, .. }) = &error else {
+            panic!("{}: {error}", kind.name())
+        };
+        assert_eq!(*fault, DeviceFault::WasReset, "{}", kind.name());
+        drop(pair);
+        memory.wait_for_windows(all.left);
+        // Opened anew, the same window is there, and empty.
+        let [a, b] = bench.open(&Default::default()).unwrap();
+        let pair = pio_pair_ready((open(a, "a"), open(b, "b")));
+        assert!(memory.read(0, memory.len()).iter().all(|byte| *byte != 0xa5), "{}", kind.name());
+        let to = pair.b.memory(512).unwrap();
+        receive(&pair, &to, 0);
+        pair.a.vi.inject(Descriptor::new(Vec::new()), b"again").unwrap();
+        assert_eq!(next(&pair, |pair| &pair.b).descriptor.length(), 5);
     }
 }
 
