@@ -196,7 +196,7 @@ impl Nic {
     /// Waits for `ready` to answer with something, up to `timeout`; `None` when it did not. For those who wait for more
     /// than one queue, or for one that others reap too: `ready` is called again and again and drives the NIC by what it
     /// polls; between the calls the thread sleeps as it does in the waits of queues. In its last look before a sleep it
-    /// is told to be patient ([`Vi::done`], [`CompletionQueue::poll_patiently`]).
+    /// is told to be patient ([`Vi::done`](crate::Vi::done), [`CompletionQueue::poll_patiently`](crate::CompletionQueue::poll_patiently)).
     ///
     /// # Errors
     /// What `ready` fails with, or a fault of the adapter.

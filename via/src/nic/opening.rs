@@ -28,7 +28,7 @@ impl Nic {
     /// handle to the same NIC.
     ///
     /// # Errors
-    /// What keeps the device from being opened, by name and with the way out; [`Error::Parameter`] when it is open with
+    /// What keeps the device from being opened, by name and with the way out; [`Error::Parameter`](crate::Error::Parameter) when it is open with
     /// other options (a name, a hosts file, an adapter's set-up or a wish for checks that are not the default must be
     /// those of the first; the clock is the first one's).
     pub fn open(device: &str, options: NicOptions) -> Result<Self> {

@@ -27,7 +27,7 @@ pub struct NicOptions {
     pub integrity: bool,
     /// What frames are wrapped in.
     pub encapsulation: Encapsulation,
-    /// Memory of an adapter, for interfaces of class [`EndpointClass::Pio`]. NICs of a process may share it.
+    /// Memory of an adapter, for interfaces of class [`EndpointClass::Pio`](crate::EndpointClass::Pio). NICs of a process may share it.
     pub adapter_memory: Option<Arc<AdapterMemory>>,
 }
 

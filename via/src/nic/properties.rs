@@ -14,7 +14,7 @@ pub struct NicProperties {
     /// The adapter memory that its transmit ring lies in, by its name; `None` where that is the host's. Chosen by
     /// [`NicOptions::adapter`](crate::NicOptions::adapter).
     pub tx_ring_memory: Option<String>,
-    /// Its address as a host: the station address, or over UDP what [`UdpOptions::host`] makes of the IPv4 address.
+    /// Its address as a host: the station address, or over UDP what [`UdpOptions::host`](crate::UdpOptions::host) makes of the IPv4 address.
     pub mac: MacAddress,
     /// Message bytes in one frame.
     pub native_mtu: usize,
