@@ -161,6 +161,8 @@ fn memory_that_is_watched_no_more_is_unmapped_without_a_reader() {
     let keeper = Arc::new(Counter::default());
     let pages = Pages::new(4 * PAGE);
     drop(region(Arc::new(IdentityDomain::default()), pages.0, 4 * PAGE, &keeper));
+    // Another test's memory may have lain there before, and been unmapped without its reader having done with it yet.
+    settle();
     // Before it is unmapped: what lies there afterwards may be another test's, which watches it.
     assert!(!covers(pages.0 as usize, 4 * PAGE));
     pages.unmap(0, 4 * PAGE);
