@@ -87,8 +87,16 @@ fn can_watch() -> bool {
     }
 }
 
+/// These tests look at addresses that all of the process shares: what one unmaps, another may be given at once. So there
+/// is one of them at a time.
+fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
 #[test]
 fn what_is_unmapped_is_known_to_be_gone_when_the_call_returns() {
+    let _alone = alone();
     if !can_watch() {
         return;
     }
@@ -120,6 +128,7 @@ fn what_is_unmapped_is_known_to_be_gone_when_the_call_returns() {
 
 #[test]
 fn what_is_moved_is_gone_from_where_it_was() {
+    let _alone = alone();
     if !can_watch() {
         return;
     }
@@ -139,6 +148,7 @@ fn what_is_moved_is_gone_from_where_it_was() {
 
 #[test]
 fn what_is_emptied_is_gone_for_devices_that_keep_pages() {
+    let _alone = alone();
     if !can_watch() {
         return;
     }
@@ -155,6 +165,7 @@ fn what_is_emptied_is_gone_for_devices_that_keep_pages() {
 
 #[test]
 fn memory_that_is_watched_no_more_is_unmapped_without_a_reader() {
+    let _alone = alone();
     if !can_watch() {
         return;
     }
@@ -172,6 +183,7 @@ fn memory_that_is_watched_no_more_is_unmapped_without_a_reader() {
 
 #[test]
 fn holes_cannot_be_watched() {
+    let _alone = alone();
     if !can_watch() {
         return;
     }
@@ -200,6 +212,7 @@ fn a_hole_is_refused() -> bool {
 
 #[test]
 fn a_forked_child_neither_waits_nor_watches() {
+    let _alone = alone();
     if !can_watch() {
         return;
     }
