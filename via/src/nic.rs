@@ -150,6 +150,7 @@ impl Nic {
         &self.0.shared
     }
 
+    /// Calls `handler` with errors that no descriptor can carry: those of the NIC, and those of interfaces that were
     /// created by this handle or a clone of it. It runs on a thread of the NIC's that is for handlers, one call at a time,
     /// and holds no lock: it may call anything, and block. An error that happens again before it was told is told once.
     /// Without a handler errors are logged by `tracing`, at most now and then.
@@ -175,6 +176,7 @@ impl Nic {
     pub fn clear_error_handler(&self) {
         drop(self.0.callbacks.set_error_handler(self.0.number, None));
     }
+
     /// What it is, and its limits.
     pub fn properties(&self) -> &NicProperties {
         &self.0.properties
@@ -208,6 +210,7 @@ impl Nic {
         self.0.wait(timeout, ready)
     }
 
+    /// Whether frames can pass: the link is up and the receiver awake.
     ///
     /// # Errors
     /// A fault of the adapter.
