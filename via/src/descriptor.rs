@@ -196,10 +196,11 @@ impl Descriptor {
     /// Whether it is a message and nothing else: one segment, no immediate data, no fence.
     #[inline(always)]
     pub(crate) fn is_plain_send(&self) -> bool {
-        self.segments.len() == 1
-            && self.operation == Operation::Send
-            && self.immediate.is_none()
-            && !self.fence
+        // All at once, and one branch.
+        (self.segments.len() == 1)
+            & matches!(self.operation, Operation::Send)
+            & self.immediate.is_none()
+            & !self.fence
     }
 
     /// What became of it.

@@ -526,7 +526,7 @@ impl Shared {
     pub(crate) fn reap_into(&self, ring: &Ring, into: &mut Completions) -> Result<usize> {
         let Some(mut core) = self.try_core() else { return Ok(0) };
         let core = &mut *core;
-        let before = into.len();
+        let before = into.ring.tail();
         if core.sinks.rings.is_empty(ring.key()) {
             core.sinks.hand_over(ring.key(), into);
             let outcome = core.progress();
@@ -534,11 +534,11 @@ impl Shared {
             outcome?;
         } else {
             core.reap_waiting(ring, into);
-            if into.len() == before {
+            if into.ring.tail() == before {
                 Self::reap_watched(core, ring, into)?;
             }
         }
-        Ok(into.len() - before)
+        Ok(into.ring.tail().wrapping_sub(before) as usize)
     }
 
     /// As [`Shared::reap_into`] for a ring that somebody watches, and that has nothing: it is not filled directly.

@@ -14,8 +14,8 @@ use crate::provider::Event;
 use crate::ring::Ring;
 use crate::rings::{RingKey, Rings};
 use crate::{
-    AsyncError, Completion, ConnectionLoss, Error, ErrorCode, ErrorResource, MacAddress, Peer, Result, ViId,
-    WorkQueue,
+    AsyncError, Completion, ConnectionLoss, Descriptor, Error, ErrorCode, ErrorResource, MacAddress, Peer,
+    Result, ViId, WorkQueue,
 };
 pub(crate) use watch::signal;
 use watch::{Left, Watch};
@@ -203,6 +203,44 @@ impl Sinks {
                 None => self.complete_elsewhere(ring, completion),
             },
         }
+    }
+
+    /// Those that `sends` gives are done with, of an interface's send queue, and then one of its receive queue. Where both
+    /// go to the ring that somebody waits at, which is usual, its interface is looked for once.
+    #[inline(always)]
+    pub(crate) fn complete_message(
+        &mut self,
+        vi: ViId,
+        mut sends: impl Iterator<Item = Box<Descriptor>>,
+        receive: Box<Descriptor>,
+    ) {
+        let receive = Completion { vi, queue: WorkQueue::Receive, descriptor: receive };
+        if let Some(Route { credits: Some(credits), send, receive: ring, .. }) = self.routes.get(vi.slot())
+            && (*send == self.handed_from) & (*ring == self.handed_from)
+        {
+            while self.handed.has_room() {
+                let Some(descriptor) = sends.next() else {
+                    self.handed.push(receive);
+                    return credits.give(WorkQueue::Receive);
+                };
+                self.handed.push(Completion { vi, queue: WorkQueue::Send, descriptor });
+                credits.give(WorkQueue::Send);
+            }
+        }
+        self.complete_each(vi, &mut sends, receive);
+    }
+
+    #[inline(never)]
+    fn complete_each(
+        &mut self,
+        vi: ViId,
+        sends: &mut dyn Iterator<Item = Box<Descriptor>>,
+        receive: Completion,
+    ) {
+        for descriptor in sends {
+            self.complete(Completion { vi, queue: WorkQueue::Send, descriptor });
+        }
+        self.complete(receive);
     }
 
     /// Until [`Sinks::hand_back`], what comes for this ring, which is empty, goes into `to` as far as there is room.

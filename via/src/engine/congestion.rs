@@ -22,6 +22,12 @@ impl Window {
         Self { size: limit, limit, threshold: limit, credit: 0 }
     }
 
+    /// Whether it is as large as it may be.
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        self.size >= self.limit
+    }
+
     /// So many frames were acknowledged.
     #[inline]
     pub(super) fn acknowledged(&mut self, frames: u32) {

@@ -5,8 +5,9 @@ use uvia_driver::nic::MacAddress;
 use super::core::Core;
 use super::directory::Listed;
 use super::handshake::Handshake;
+use super::hold::{Hold, Stage};
 use super::not_ready::NotReady;
-use super::reads::{Reads, UNANSWERED};
+use super::reads::Reads;
 use super::receiver::Receiver;
 use super::sender::Sender;
 use super::{Event, Output, Time};
@@ -18,32 +19,32 @@ use crate::{
     WorkQueue,
 };
 
-/// How far a descriptor of the send queue has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Frames of it were not sent yet.
-    Waiting,
-    /// All of it was sent at least once.
-    Sent,
-    /// Its status says what became of it; the adapter may still refer to its memory.
-    Ended,
-}
-
-/// A descriptor in the send queue.
+/// A descriptor in the send queue. While it is there its length is that of the whole message, and its status that of
+/// success: nothing is left to be written when it completes well.
 pub(super) struct SendWork {
     pub(super) descriptor: Box<Descriptor>,
-    pub(super) total: u32,
-    /// Frames in the adapter that refer to its memory; the highest bit is [`UNANSWERED`].
-    pub(super) references: u32,
     /// Once sent: the sequence number after its last frame.
     pub(super) end: u32,
-    pub(super) stage: Stage,
+    pub(super) hold: Hold,
 }
 
 impl SendWork {
-    /// Whether all of it has, when all frames before `una` have.
+    /// A message, a write, a read or the answer to one, of `total` bytes, none of which was sent.
+    pub(super) fn new(mut descriptor: Box<Descriptor>, total: u32) -> Self {
+        descriptor.status = Status::DONE;
+        descriptor.length = total;
+        Self { descriptor, end: 0, hold: Hold::WAITING }
+    }
+
+    /// Bytes of all of it.
+    #[inline(always)]
+    pub(super) fn total(&self) -> u32 {
+        self.descriptor.length
+    }
+
+    /// Whether all of it has arrived, when all frames before `una` have.
     pub(super) fn has_arrived(&self, una: u32) -> bool {
-        match self.stage {
+        match self.hold.stage() {
             Stage::Waiting => false,
             Stage::Sent => una.wrapping_sub(self.end) as i32 >= 0,
             Stage::Ended => true,
@@ -53,7 +54,14 @@ impl SendWork {
     /// Bytes of it that go out.
     #[inline]
     pub(super) fn outgoing(&self) -> u32 {
-        if let Operation::RdmaRead(_) = self.descriptor.operation { 0 } else { self.total }
+        if let Operation::RdmaRead(_) = self.descriptor.operation { 0 } else { self.total() }
+    }
+
+    /// It has come to nothing, for this reason.
+    pub(super) fn fail(&mut self, status: Status) {
+        self.descriptor.status = Status::DONE | status;
+        self.descriptor.length = 0;
+        self.hold.set_stage(Stage::Ended);
     }
 }
 
@@ -62,7 +70,8 @@ pub(super) struct Endpoint {
     pub(super) id: ViId,
     pub(super) state: ViState,
     /// [`Endpoint::is_calm`], as far as it is known: it may be false where that is true, never the other way round.
-    /// So whatever stirs clears it, and the ways that are taken without it set it again.
+    /// So whatever stirs clears it ([`Endpoint::stir`]), and the ways that are taken without it set it again
+    /// ([`Endpoint::settle`]). While it is set, frames are sent that are noted only when it is cleared.
     pub(super) calm: bool,
     /// What is posted may name memory that the program has unmapped: only the ways that look are taken.
     pub(super) wary: bool,
@@ -139,24 +148,46 @@ impl Endpoint {
     }
 
     /// Whether it is connected, reliably, and nothing is out of the ordinary: no handshake under way, no frame lost or
-    /// early, no message begun, nothing posted that waits, no RDMA read to be answered, no end-to-end check, and no memory
-    /// gone. What is posted or arrives may then take the short way.
-    pub(super) fn is_calm(&self) -> bool {
+    /// early, no message begun, nothing posted that waits, no RDMA read to be answered, no end-to-end check, no sign of life
+    /// asked for, and no memory gone. What is posted or arrives may then take the short way.
+    fn is_calm(&self) -> bool {
+        self.is_undisturbed() && self.sender.has_begun_all(self.sends.tail())
+    }
+
+    /// All of [`Endpoint::is_calm`] that is to be seen while it is.
+    pub(super) fn is_undisturbed(&self) -> bool {
         self.state == ViState::Connected
             && !self.is_unreliable()
             && !self.wary
             && self.handshake.is_none()
             && !self.integrity
+            && self.probes == 0
             && self.sender.has_no_gap()
-            && self.sender.has_begun_all(self.sends.tail())
             && !self.has_answers_to_send()
             && self.receiver.is_between_messages()
     }
 
+    /// Before a way that is not the short one: what that has left to be noted is noted.
+    #[inline(always)]
+    pub(super) fn stir(&mut self) {
+        if self.calm {
+            self.leave_calm();
+        }
+    }
+
+    #[inline(never)]
+    fn leave_calm(&mut self) {
+        self.calm = false;
+        self.sender.note_run(&self.sends);
+    }
+
     /// After a way that was not the short one: sees whether the next can be.
     pub(super) fn settle(&mut self) {
-        self.sender.find_edge();
-        self.calm = self.is_calm();
+        self.stir();
+        if self.is_calm() {
+            self.sender.begin_run();
+            self.calm = true;
+        }
     }
 
     /// Whether nothing that was posted, and no answer to a read, waits for anything.
@@ -222,7 +253,7 @@ impl Endpoint {
         theirs: &Offer<'_>,
     ) {
         self.state = ViState::Connected;
-        self.calm = false;
+        self.stir();
         self.loss = None;
         self.peer = peer;
         self.peer_slot = theirs.slot;
@@ -249,19 +280,9 @@ impl Endpoint {
     /// Gives back what is done with, in order.
     #[inline(always)]
     pub(super) fn complete_sends<O: Output + ?Sized>(&mut self, out: &mut O) {
-        let (una, id) = (self.sender.acknowledged(), self.id);
-        while let Some(front) = self.sends.front_slot() {
-            let work = front.get();
-            let sent = work.stage == Stage::Sent && una.wrapping_sub(work.end) as i32 >= 0;
-            if work.references != 0 || !(sent || work.stage == Stage::Ended) {
-                break;
-            }
-            let SendWork { mut descriptor, total, .. } = front.take();
-            if sent {
-                descriptor.status = Status::DONE;
-                descriptor.length = total;
-            }
-            out.complete(Completion { vi: id, queue: WorkQueue::Send, descriptor });
+        let (una, vi) = (self.sender.acknowledged(), self.id);
+        for descriptor in (Finished { sends: &mut self.sends, una }) {
+            out.complete(Completion { vi, queue: WorkQueue::Send, descriptor });
         }
     }
 
@@ -271,20 +292,15 @@ impl Endpoint {
         let mut status = first;
         let mut number = self.sends.head();
         while let Some(work) = self.sends.get_mut(number) {
-            let delivered = work.stage == Stage::Sent
-                && self.sender.has_acknowledged(work.end)
-                && work.references & UNANSWERED == 0;
-            work.references &= !UNANSWERED;
-            if work.stage != Stage::Ended {
-                if delivered {
-                    work.descriptor.status = Status::DONE;
-                    work.descriptor.length = work.total;
-                } else {
-                    work.descriptor.status = Status::DONE | status;
-                    work.descriptor.length = 0;
-                    status = Status::FLUSHED;
-                }
-                work.stage = Stage::Ended;
+            let stage = work.hold.stage();
+            let delivered =
+                stage == Stage::Sent && self.sender.has_acknowledged(work.end) && !work.hold.is_unanswered();
+            work.hold.answered();
+            if delivered {
+                work.hold.set_stage(Stage::Ended);
+            } else if stage != Stage::Ended {
+                work.fail(status);
+                status = Status::FLUSHED;
             }
             number = number.wrapping_add(1);
         }
@@ -304,20 +320,16 @@ impl Endpoint {
         mut descriptor: Box<Descriptor>,
         out: &mut O,
     ) {
-        descriptor.status = Status::DONE | Status::FLUSHED;
-        descriptor.length = 0;
         match queue {
             WorkQueue::Send => {
-                self.sends.push(SendWork {
-                    descriptor,
-                    total: 0,
-                    references: 0,
-                    end: 0,
-                    stage: Stage::Ended,
-                });
+                self.sends.push(SendWork::new(descriptor, 0)).fail(Status::FLUSHED);
                 self.complete_sends(out);
             }
-            WorkQueue::Receive => out.complete(Completion { vi: self.id, queue, descriptor }),
+            WorkQueue::Receive => {
+                descriptor.status = Status::DONE | Status::FLUSHED;
+                descriptor.length = 0;
+                out.complete(Completion { vi: self.id, queue, descriptor });
+            }
         }
     }
 
@@ -348,7 +360,7 @@ impl Endpoint {
                 core.bid_farewell(now, self.peer, self.identity, self.peer_identity, frame, out);
             }
         }
-        self.calm = false;
+        self.stir();
         self.mislaid = false;
         self.identity = 0;
         self.peer_identity = 0;
@@ -388,5 +400,29 @@ impl Endpoint {
         self.state = ViState::Error;
         self.loss = Some(loss);
         out.event(Event::Broken { vi: self.id, loss });
+    }
+}
+
+/// Descriptors that come out of a send queue, when all frames before `una` have arrived.
+pub(super) struct Finished<'a> {
+    pub(super) sends: &'a mut Ring<SendWork>,
+    pub(super) una: u32,
+}
+
+impl Iterator for Finished<'_> {
+    type Item = Box<Descriptor>;
+
+    #[inline(always)]
+    fn next(&mut self) -> Option<Box<Descriptor>> {
+        let front = self.sends.front_slot()?;
+        let work = front.get();
+        if work.hold == Hold::SENT {
+            if (self.una.wrapping_sub(work.end) as i32) < 0 {
+                return None;
+            }
+        } else if work.hold != Hold::ENDED {
+            return None;
+        }
+        Some(front.take().descriptor)
     }
 }

@@ -4,7 +4,7 @@
 //! names it any more; these ask, and end what needs it.
 
 use super::core::Core;
-use super::endpoint::{Endpoint, Stage};
+use super::endpoint::Endpoint;
 use super::{Engine, Output, Time};
 use crate::wire::control::CloseReason;
 use crate::{Completion, ConnectionLoss, ErrorCode, Status, WorkQueue};
@@ -16,7 +16,7 @@ impl Engine {
         if self.core.regions.lose() {
             for endpoint in self.vis.iter_mut().filter_map(|slot| slot.endpoint.as_deref_mut()) {
                 endpoint.wary = true;
-                endpoint.calm = false;
+                endpoint.stir();
             }
         }
     }
@@ -31,9 +31,7 @@ impl Endpoint {
             // Of which this end has no descriptor.
             out.error(self.id, ErrorCode::RdmaReadProtection);
         } else if let Some(work) = self.sends.get_mut(work) {
-            work.stage = Stage::Ended;
-            work.descriptor.status = Status::DONE | Status::PROTECTION_ERROR;
-            work.descriptor.length = 0;
+            work.fail(Status::PROTECTION_ERROR);
         }
     }
 
@@ -63,10 +61,8 @@ impl Endpoint {
     #[cold]
     pub(super) fn fail_read(&mut self, number: u32) {
         if let Some(work) = self.sends.get_mut(number) {
-            work.references &= !super::reads::UNANSWERED;
-            work.stage = Stage::Ended;
-            work.descriptor.status = Status::DONE | Status::PROTECTION_ERROR;
-            work.descriptor.length = 0;
+            work.hold.answered();
+            work.fail(Status::PROTECTION_ERROR);
         }
     }
 }

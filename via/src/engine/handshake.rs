@@ -76,7 +76,7 @@ impl Endpoint {
         handshake.send(core, now, out);
         let next = handshake.next;
         self.handshake = Some(handshake);
-        self.calm = false;
+        self.stir();
         self.wake(core, next);
     }
 

@@ -233,7 +233,7 @@ impl Engine {
                 endpoint.fail_request(ConnectFailure::Rejected { private_data: Vec::new() }, out);
             }
             ViState::Connected => {
-                endpoint.calm = false;
+                endpoint.stir();
                 endpoint.sender.acknowledge(ack, 0, now, &core.config.tuning);
                 let loss = match reason {
                     CloseReason::Disconnected => ConnectionLoss::PeerDisconnected,

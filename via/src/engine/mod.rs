@@ -17,6 +17,7 @@ mod farewell;
 mod gone;
 mod handshake;
 mod held;
+mod hold;
 mod identity;
 mod listener;
 mod management;
@@ -43,6 +44,7 @@ pub use time::Time;
 
 use self::core::Core;
 use self::endpoint::Endpoint;
+use self::hold::Hold;
 use self::listener::Listeners;
 use self::names::Names;
 use self::receiver::Refusal;
@@ -67,6 +69,26 @@ pub(crate) struct Engine {
     free: VecDeque<u16>,
     listeners: Listeners,
     names: Names,
+}
+
+/// A message that is one frame, made of the fixed header and one segment, on its way into the adapter.
+pub(crate) struct PlainSend<'a> {
+    core: &'a mut Core,
+    endpoint: &'a mut Endpoint,
+}
+
+impl PlainSend<'_> {
+    /// Its header, for `len` bytes.
+    #[inline(always)]
+    pub fn header(&self, len: u32) -> Words {
+        self.endpoint.short_header(self.core, len)
+    }
+
+    /// The adapter has a copy of it. Where it has none nothing has happened.
+    #[inline(always)]
+    pub fn sent(self, now: Time, descriptor: Box<Descriptor>, len: u32) {
+        self.endpoint.sent_short(self.core, now, descriptor, len, Hold::SENT);
+    }
 }
 
 /// A place in the table of interfaces.
@@ -223,19 +245,23 @@ impl Engine {
         descriptor: Box<Descriptor>,
         out: &mut O,
     ) {
-        let descriptor = if descriptor.is_plain_send() {
-            let len = descriptor.segment_bytes() as u32;
-            match self.begin_plain_send(now, vi, descriptor, len) {
-                Ok(PlainFrame { header, segment, token }) => {
-                    let sent = out.transmit(&wire::bytes(&header), &[PayloadPart::whole(segment)], token);
-                    return self.plain_sent(now, vi, sent);
-                }
-                Err(descriptor) => descriptor,
-            }
-        } else {
-            descriptor
-        };
         let Some((core, endpoint)) = self.live(vi) else { return };
+        if let [segment] = &descriptor.segments[..]
+            && descriptor.is_plain_send()
+            && endpoint.may_post_short(core, segment.len())
+        {
+            let (len, token) = (segment.len(), endpoint.next_token());
+            let header = wire::bytes(&endpoint.short_header(core, len));
+            let hold = match out.transmit(&header, &[PayloadPart::whole(segment)], token) {
+                Sent::Copied => Some(Hold::SENT),
+                Sent::Referenced => Some(Hold::REFERRED_TO),
+                // It is offered again below, and waits there, or the memory is found to be gone.
+                Sent::Full | Sent::Gone => None,
+            };
+            if let Some(hold) = hold {
+                return endpoint.sent_short(core, now, descriptor, len, hold);
+            }
+        }
         if endpoint.state == ViState::Connected {
             endpoint.post_any(core, now, descriptor, out);
         } else {
@@ -243,23 +269,15 @@ impl Engine {
         }
     }
 
-    /// Takes a send of one segment, of `len` bytes, without immediate data or fence, that goes out at once: its frame is to
-    /// be offered to the adapter, and what became of it told by [`Engine::plain_sent`] unless its bytes were copied. It
-    /// is accounted for as sent already, so that nothing has to be kept meanwhile. Gives the descriptor back when it is
-    /// another case: then [`Engine::post_send`] takes it.
+    /// For a send of one segment, of `len` bytes, without immediate data or fence, that may go out at once; else
+    /// [`Engine::post_send`] takes it.
     #[inline(always)]
-    pub fn begin_plain_send(
-        &mut self,
-        now: Time,
-        vi: ViId,
-        descriptor: Box<Descriptor>,
-        len: u32,
-    ) -> std::result::Result<PlainFrame<'_>, Box<Descriptor>> {
+    pub fn plain_send(&mut self, vi: ViId, len: u32) -> Option<PlainSend<'_>> {
         match self.live(vi) {
             Some((core, endpoint)) if endpoint.may_post_short(core, len) => {
-                Ok(endpoint.post_short(core, now, descriptor, len))
+                Some(PlainSend { core, endpoint })
             }
-            _ => Err(descriptor),
+            _ => None,
         }
     }
 
@@ -270,14 +288,6 @@ impl Engine {
         let endpoint = self.look(vi)?;
         let whole = endpoint.state == ViState::Connected && endpoint.sender.fits(len) && !endpoint.integrity;
         whole.then(|| endpoint.sends.tail())
-    }
-
-    /// What became of the frame of the last [`Engine::begin_plain_send`].
-    #[inline(never)]
-    pub fn plain_sent(&mut self, now: Time, vi: ViId, sent: Sent) {
-        if let Some((core, endpoint)) = self.live(vi) {
-            endpoint.short_sent(core, now, sent);
-        }
     }
 
     /// Posts to the receive queue, where the receive is simply kept; gives it back else.
@@ -308,13 +318,13 @@ impl Engine {
 
     /// Takes a frame from the wire.
     #[inline(always)]
-    pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
+    pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: RxFrame<'_>, out: &mut O) {
         let Some(head) = frame.words() else { return };
         let fixed = Fixed::read(&head);
         if wire::kind(&head) == Some(data::DATA)
             && let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize)
             && endpoint.identity == fixed.identity
-            && endpoint.take_short(&mut self.core, now, &fixed, frame, out)
+            && endpoint.take_short(&mut self.core, now, &fixed, &frame, out)
         {
             return;
         }
@@ -324,7 +334,8 @@ impl Engine {
     /// Takes a frame: all that [`Endpoint::take_short`] does not. It is read again, so that nothing has to be kept for
     /// this; should it have changed since, what is here counts.
     #[inline(never)]
-    fn receive_any<O: Output + ?Sized>(&mut self, now: Time, frame: &RxFrame<'_>, out: &mut O) {
+    fn receive_any<O: Output + ?Sized>(&mut self, now: Time, frame: RxFrame<'_>, out: &mut O) {
+        let frame = &frame;
         let Some(head) = frame.words() else { return };
         match wire::kind(&head) {
             Some(kind @ (data::DATA | data::ACK)) => {
@@ -388,7 +399,7 @@ impl Engine {
             self.core.counters.damaged += 1;
             return;
         }
-        endpoint.calm = false;
+        endpoint.stir();
         let core = &mut self.core;
         endpoint.wary = endpoint.wary && core.regions.has_lost();
         let extensions = match data::extension_bytes(fixed.flags) {
@@ -438,8 +449,8 @@ impl Engine {
             return endpoint.answer_transmitted(token.0 as u32);
         }
         if let Some(work) = endpoint.sends.get_mut(token.0 as u32) {
-            work.references = work.references.saturating_sub(1);
-            if work.references == 0 {
+            work.hold.let_go();
+            if work.hold.is_free() {
                 endpoint.complete_sends(out);
             }
         }
@@ -488,7 +499,7 @@ impl Endpoint {
     /// The adapter no longer refers to the memory of a frame of an answer.
     fn answer_transmitted(&mut self, number: u32) {
         if let Some(answer) = self.reads.answers.get_mut(number) {
-            answer.references = answer.references.saturating_sub(1);
+            answer.hold.let_go();
         }
         self.reads.release(self.sender.acknowledged());
     }
@@ -496,6 +507,7 @@ impl Endpoint {
     /// Sends what may be sent now, or takes its place among those who wait.
     #[inline(always)]
     pub(super) fn proceed<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
+        self.stir();
         if !self.has_work() {
             return;
         }

@@ -2,7 +2,6 @@
 
 use uvia_driver::nic::MacAddress;
 
-use crate::wire::Words;
 use crate::{
     Completion, ConnectionLoss, Descriptor, ErrorCode, MemoryRegion, NetAddress, ReliabilityLevel, Segment,
     ViId, WorkQueue,
@@ -23,6 +22,21 @@ pub trait Output {
     /// A descriptor is done with; exactly once for each that was posted, in the order of its queue.
     fn complete(&mut self, completion: Completion);
 
+    /// Those that `sends` gives are done with, of an interface's send queue, and then one of its receive queue: what a
+    /// message brings that acknowledges others.
+    #[inline(always)]
+    fn complete_message(
+        &mut self,
+        vi: ViId,
+        sends: impl Iterator<Item = Box<Descriptor>>,
+        receive: Box<Descriptor>,
+    ) {
+        for descriptor in sends {
+            self.complete(Completion { vi, queue: WorkQueue::Send, descriptor });
+        }
+        self.complete(Completion { vi, queue: WorkQueue::Receive, descriptor: receive });
+    }
+
     /// Something else happened.
     fn event(&mut self, event: Event);
 
@@ -33,16 +47,6 @@ pub trait Output {
     fn posted_meanwhile(&mut self) -> Option<(ViId, WorkQueue, Box<Descriptor>)> {
         None
     }
-}
-
-/// A frame that is a whole message: the fixed header alone, and one segment.
-pub struct PlainFrame<'a> {
-    /// Its header.
-    pub header: Words,
-    /// Its payload.
-    pub segment: &'a Segment,
-    /// Names it.
-    pub token: FrameToken,
 }
 
 /// Bytes of a registered region that are part of a frame.

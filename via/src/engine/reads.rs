@@ -11,7 +11,8 @@ use uvia_driver::nic::RxFrame;
 
 use super::Output;
 use super::core::Core;
-use super::endpoint::{Endpoint, SendWork, Stage};
+use super::endpoint::{Endpoint, SendWork};
+use super::hold::Stage;
 use super::receiver::{Piece, Refusal, Source, scatter};
 use crate::ring::Ring;
 use crate::wire::data;
@@ -23,8 +24,6 @@ const READS: usize = 16;
 /// there are fewer than a window. A peer that keeps to [`READS`] gets here only where the adapter is slow to let go of
 /// old answers.
 const ANSWERS: usize = 64;
-/// Among a work's references: the answer has not all come.
-pub(super) const UNANSWERED: u32 = 1 << 31;
 
 /// The reads of a connection.
 pub(super) struct Reads {
@@ -63,7 +62,7 @@ impl Reads {
         self.next = 0;
         let mut number = self.answers.head();
         while let Some(answer) = self.answers.get_mut(number) {
-            answer.stage = Stage::Ended;
+            answer.hold.set_stage(Stage::Ended);
             number = number.wrapping_add(1);
         }
         self.release(0);
@@ -90,12 +89,7 @@ impl Reads {
     pub(super) fn release(&mut self, una: u32) {
         while let Some(front) = self.answers.front_slot() {
             let answer = front.get();
-            let over = match answer.stage {
-                Stage::Waiting => false,
-                Stage::Sent => una.wrapping_sub(answer.end) as i32 >= 0,
-                Stage::Ended => true,
-            };
-            if !over || answer.references != 0 {
+            if !answer.has_arrived(una) || !answer.hold.is_free() {
                 break;
             }
             let mut descriptor = front.take().descriptor;
@@ -128,7 +122,7 @@ impl Endpoint {
         // Which read of the connection it answers.
         descriptor.context = u64::from(self.reads.next);
         self.reads.next = self.reads.next.wrapping_add(1);
-        self.reads.answers.push(SendWork { descriptor, total, references: 0, end: 0, stage: Stage::Waiting });
+        self.reads.answers.push(SendWork::new(descriptor, total));
         Ok(())
     }
 
@@ -156,14 +150,14 @@ impl Endpoint {
         let last = piece.flags & data::LAST != 0;
         let ordered = piece.message == reads.first
             && piece.offset == reads.offset
-            && (if last { end == work.total } else { end < work.total });
+            && (if last { end == work.total() } else { end < work.total() });
         if !ordered {
             return Err(Refusal::Protocol);
         }
         if let Source::Frame(frame, from) = source
             && !scatter(&work.descriptor, piece.offset, frame, *from, piece.len as usize)
         {
-            if end > work.total {
+            if end > work.total() {
                 return Err(Refusal::Protocol);
             }
             self.fail_read(number);
@@ -176,8 +170,8 @@ impl Endpoint {
         reads.offset = 0;
         reads.first = reads.first.wrapping_add(1);
         reads.asked.pop_front();
-        work.references &= !UNANSWERED;
-        if work.references == 0 {
+        work.hold.answered();
+        if work.hold.is_free() {
             self.complete_sends(out);
         }
         Ok(())
@@ -188,7 +182,7 @@ impl Endpoint {
         let index = piece.message.wrapping_sub(self.reads.first) as usize;
         let Some(number) = self.reads.asked.get(index) else { return false };
         let Some(work) = self.sends.get(*number) else { return false };
-        piece.offset + piece.len <= work.total
+        piece.offset + piece.len <= work.total()
             && scatter(&work.descriptor, piece.offset, frame, from, piece.len as usize)
     }
 }

@@ -4,7 +4,7 @@ use uvia_driver::nic::RxFrame;
 
 use super::Time;
 use super::core::Core;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Finished};
 use super::sender::WINDOW;
 use super::{Output, Tuning};
 use crate::memory::MemoryRegion;
@@ -154,12 +154,11 @@ impl Receiver {
         self.seen == 0 && self.offset == 0
     }
 
-    /// All that has arrived is acknowledged, where nothing came early.
+    /// All that has arrived is acknowledged, where nothing came early and nothing is owed.
     #[inline(always)]
     pub(super) fn acknowledged_all(&mut self) {
         self.acknowledged = self.next;
         self.ack_at = Time::NEVER;
-        self.owes = false;
     }
 
     /// Whether a part of an RDMA write has come, and the rest has not.
@@ -210,8 +209,8 @@ impl Receiver {
 }
 
 impl Endpoint {
-    /// Takes a data frame for the case that counts: next in order, nothing beside the fixed header, the whole of
-    /// a message, for a receive of one segment. False when it is another case: nothing was done then.
+    /// Takes a data frame for the case that counts: next in order, nothing beside the fixed header, nothing asked for, the
+    /// whole of a message, for a receive of one segment. False when it is another case: nothing was done then.
     #[inline(always)]
     pub(super) fn take_short<O: Output + ?Sized>(
         &mut self,
@@ -223,13 +222,13 @@ impl Endpoint {
     ) -> bool {
         let receiver = &mut self.receiver;
         let short = self.calm
-            && fixed.flags & !(data::NOW | data::DRY) == data::LAST
+            && fixed.flags & !data::DRY == data::LAST
             && fixed.sequence == receiver.next
             && fixed.place() == u64::from(receiver.message);
         if !short {
             return false;
         }
-        debug_assert!(self.is_calm());
+        debug_assert!(self.is_undisturbed());
         let receiver = &mut self.receiver;
         let len = u32::from(fixed.payload);
         let Some(front) = self.receives.front_slot() else { return false };
@@ -249,7 +248,7 @@ impl Endpoint {
         descriptor.length = len;
         receiver.next = receiver.next.wrapping_add(1);
         receiver.message = receiver.message.wrapping_add(1);
-        if fixed.flags & data::NOW != 0 || receiver.unacknowledged() >= core.ack_every {
+        if receiver.unacknowledged() >= core.ack_every {
             receiver.owes = true;
         } else {
             let at = now.soon_after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
@@ -262,17 +261,16 @@ impl Endpoint {
             }
         }
         self.last_heard = now;
-        self.probes = 0;
-        self.sender.peer_window = u32::from(fixed.window);
-        let news = self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning);
-        self.sender.find_edge();
-        if news {
-            self.complete_sends(out);
+        if u32::from(fixed.window) != self.sender.peer_window {
+            self.sender.set_peer_window(fixed.window.into());
         }
-        out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
+        self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning);
+        let una = self.sender.acknowledged();
+        out.complete_message(self.id, Finished { sends: &mut self.sends, una }, descriptor);
         // Calm as it is, there is nothing else that could be sent.
         if self.receiver.owes_now() {
             self.proceed(core, now, out);
+            self.settle();
         }
         true
     }

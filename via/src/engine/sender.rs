@@ -2,13 +2,14 @@
 
 use super::congestion::{Timeout, Window};
 use super::core::Core;
-use super::endpoint::{Endpoint, SendWork, Stage};
-use super::reads::UNANSWERED;
-use super::{EngineConfig, FrameToken, Output, PayloadPart, PlainFrame, Sent, Time, Tuning};
+use super::endpoint::{Endpoint, SendWork};
+use super::hold::{Hold, Stage};
+use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
+use crate::ring::Ring;
 use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
-use crate::wire::{ETHERNET, FIXED, crc, put_u32};
-use crate::{Operation, Segment};
+use crate::wire::{ETHERNET, FIXED, Words, crc, put_u32};
+use crate::{Operation, Segment, Status};
 
 /// Most frames in flight: what a selective acknowledgement can tell apart.
 pub(super) const WINDOW: usize = 64;
@@ -47,8 +48,14 @@ pub(super) struct Sender {
     pub(super) next: u32,
     /// What the peer takes unacknowledged.
     pub(super) peer_window: u32,
-    /// The first frame that is not to be sent yet; kept while the interface is calm.
-    edge: u32,
+    /// Frames in flight below which one more may go the short way: with the last one that the windows allow an
+    /// acknowledgement is asked for, and it goes another. 0 unless the interface is calm.
+    reach: u32,
+    /// While the interface is calm: the frames from here on are whole messages, one behind the other, and neither
+    /// `flights` nor `cursor` nor `order` knows of them yet ([`Sender::note_run`]).
+    run: u32,
+    /// While it is calm: what is added to a frame's number to get its message's.
+    shift: u32,
     /// Bits from `una` on: arrived, by selective acknowledgement.
     sacked: u64,
     /// Bits from `una` on: taken for lost, to be sent again.
@@ -66,11 +73,12 @@ pub(super) struct Sender {
     /// The first frame since the peer was asked to answer.
     asked_up_to: u32,
     measuring: bool,
-    /// The `order` of the frame on which the round trip is measured next; one that has gone by, while it is measured.
+    /// The frame on which the round trip is measured next; one that has gone by, while it is measured.
     measure_at: u32,
     measured: u32,
     measured_from: Time,
     timer_from: Time,
+    /// Once the time-out has run out: from when on it was counted the first time.
     progress: Time,
     /// Payload of a frame without extensions.
     room: u32,
@@ -85,7 +93,9 @@ impl Sender {
             una: 0,
             next: 0,
             peer_window: 0,
-            edge: 0,
+            reach: 0,
+            run: 0,
+            shift: 0,
             sacked: 0,
             lost: 0,
             cursor: Flight::default(),
@@ -96,7 +106,7 @@ impl Sender {
             recovering: false,
             asked_up_to: 0,
             measuring: false,
-            measure_at: 1,
+            measure_at: 0,
             measured: 0,
             measured_from: Time(0),
             timer_from: Time(0),
@@ -135,7 +145,7 @@ impl Sender {
         self.recovering = false;
         self.asked_up_to = self.next;
         self.measuring = false;
-        self.measure_at = 1;
+        self.measure_at = self.next;
         self.window = Window::new(config.tuning.window);
         self.timeout = Timeout::new(&config.tuning);
     }
@@ -166,10 +176,49 @@ impl Sender {
         self.una
     }
 
-    /// Finds anew how far may be sent: after each change of what is acknowledged and of either window.
-    #[inline(always)]
-    pub(super) fn find_edge(&mut self) {
-        self.edge = self.una.wrapping_add(self.peer_window.min(self.window.size));
+    /// Finds anew how many frames may be in flight, while the interface is calm: after each change of either window.
+    #[cold]
+    fn find_reach(&mut self) {
+        self.reach = self.peer_window.min(self.window.size).saturating_sub(1);
+    }
+
+    /// The peer takes another number of frames than before.
+    #[cold]
+    pub(super) fn set_peer_window(&mut self, frames: u32) {
+        self.peer_window = frames;
+        self.find_reach();
+    }
+
+    /// The interface has become calm.
+    pub(super) fn begin_run(&mut self) {
+        self.run = self.next;
+        self.shift = self.cursor.message.wrapping_sub(self.next);
+        self.find_reach();
+    }
+
+    /// It is so no more: notes the frames that were sent meanwhile, whose descriptors are the last ones of the queue. Of
+    /// those that were acknowledged nothing is left to know.
+    pub(super) fn note_run(&mut self, sends: &Ring<SendWork>) {
+        self.reach = 0;
+        let frames = self.next.wrapping_sub(self.run);
+        let noted = frames.saturating_sub(self.outstanding());
+        for n in noted..frames {
+            let sequence = self.run.wrapping_add(n);
+            let work = sends.tail().wrapping_sub(frames - n);
+            self.flights[sequence as usize % WINDOW] = Flight {
+                work,
+                message: self.cursor.message.wrapping_add(n),
+                offset: 0,
+                len: sends.get(work).map_or(0, SendWork::total),
+                place: Place::default(),
+                order: self.order.wrapping_add(n + 1),
+                answer: false,
+            };
+        }
+        self.cursor.work = sends.tail();
+        self.cursor.message = self.cursor.message.wrapping_add(frames);
+        self.order = self.order.wrapping_add(frames);
+        self.run = self.next;
     }
 
     /// Whether nothing that was posted waits to be sent.
@@ -188,18 +237,7 @@ impl Sender {
         self.next.wrapping_add(1).wrapping_sub(self.asked_up_to)
     }
 
-    /// The window ends with the next frame: whether the peer is asked for an acknowledgement with it. Not with each,
-    /// when the window stays full.
-    #[cold]
-    fn asks(&mut self) -> bool {
-        let asks = self.unasked() * 4 >= self.peer_window.min(self.window.size);
-        if asks {
-            self.asked_up_to = self.next.wrapping_add(1);
-        }
-        asks
-    }
-
-    #[inline]
+    #[inline(always)]
     fn outstanding(&self) -> u32 {
         self.next.wrapping_sub(self.una)
     }
@@ -237,6 +275,9 @@ impl Sender {
 
     /// Nothing was heard for too long: all that has not arrived is sent again.
     pub(super) fn expire(&mut self, now: Time) {
+        if self.timeout.expiries() == 0 {
+            self.progress = self.timer_from;
+        }
         self.timer_from = now;
         if self.lost != 0 && self.pipe() == 0 {
             // The last time-out's frames still wait for the adapter.
@@ -254,7 +295,6 @@ impl Sender {
     #[inline]
     fn measure(&mut self, sequence: u32, now: Time) {
         self.measuring = true;
-        self.measure_at = self.order.wrapping_sub(1);
         self.measured = sequence;
         self.measured_from = now;
     }
@@ -262,7 +302,7 @@ impl Sender {
     /// The measurement is of no use: the next frame is measured.
     fn stop_measuring(&mut self) {
         self.measuring = false;
-        self.measure_at = self.order.wrapping_add(1);
+        self.measure_at = self.next;
     }
 
     /// The peer has what is next, and no receive for it: frames are not lost, and it is asked again soon.
@@ -273,17 +313,14 @@ impl Sender {
         self.window.excused();
     }
 
-    /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either. Answers whether
-    /// it is news.
+    /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either.
     #[inline(always)]
-    pub(super) fn acknowledge_in_order(&mut self, ack: u32, now: Time, tuning: &Tuning) -> bool {
+    pub(super) fn acknowledge_in_order(&mut self, ack: u32, now: Time, tuning: &Tuning) {
         let advance = ack.wrapping_sub(self.una);
-        if advance == 0 || advance > self.outstanding() {
-            return false;
+        if advance.wrapping_sub(1) < self.outstanding() {
+            debug_assert!(!self.recovering && self.timeout.expiries() == 0);
+            self.advance(advance, now, tuning);
         }
-        debug_assert!(!self.recovering);
-        self.advance(advance, now, tuning);
-        true
     }
 
     /// Takes an acknowledgement. Answers whether it is news.
@@ -298,6 +335,7 @@ impl Sender {
         }
         if advance != 0 {
             self.close_gaps(advance);
+            self.timeout.progress();
             self.advance(advance, now, tuning);
             if self.recovering && self.una.wrapping_sub(self.recovery) as i32 >= 0 {
                 self.recovering = false;
@@ -313,14 +351,18 @@ impl Sender {
     fn advance(&mut self, frames: u32, now: Time, tuning: &Tuning) {
         if self.measuring && self.measured.wrapping_sub(self.una) < frames {
             self.measuring = false;
-            self.measure_at = self.order.wrapping_add(MEASURED);
+            self.measure_at = self.next.wrapping_add(MEASURED - 1);
             self.timeout.measured(now.since(self.measured_from), tuning);
         }
         self.una = self.una.wrapping_add(frames);
-        self.timeout.progress();
         self.timer_from = now;
-        self.progress = now;
+        if self.window.is_open() {
+            return;
+        }
         self.window.acknowledged(frames);
+        if self.reach != 0 {
+            self.find_reach();
+        }
     }
 
     /// So many frames are no longer in flight.
@@ -409,59 +451,53 @@ impl Endpoint {
             && (sender.answering.offset != 0 || sender.cursor.offset == 0)
     }
 
-    /// Whether a plain send may be posted by [`Endpoint::post_short`]: it fits a frame, which may go out at once.
+    /// Whether a plain send may go the short way: it fits a frame, which may go out at once, and there is room for one more
+    /// behind it. An interface that is not calm has no reach.
     #[inline(always)]
     pub(super) fn may_post_short(&self, core: &Core, len: u32) -> bool {
-        let sender = &self.sender;
-        self.calm
-            && len.wrapping_sub(1) < sender.room
-            && !core.busy
-            && sender.edge.wrapping_sub(sender.next) as i32 > 0
+        len.wrapping_sub(1) < self.sender.room && !core.busy && self.sender.outstanding() < self.sender.reach
     }
 
-    /// Posts to the send queue, for the case that counts. All is accounted for before the frame is offered, and taken
-    /// back in the rare case that the adapter has no room ([`Endpoint::short_sent`]): nothing has then to be kept over
-    /// the call.
+    /// The header of a plain send of `len` bytes that goes the short way.
     #[inline(always)]
-    pub(super) fn post_short(
+    pub(super) fn short_header(&self, core: &Core, len: u32) -> Words {
+        let sequence = self.sender.next;
+        let message = sequence.wrapping_add(self.sender.shift);
+        self.route.short(core.share, len, sequence, self.receiver.next, message)
+    }
+
+    /// Names its memory.
+    pub(super) fn next_token(&self) -> FrameToken {
+        FrameToken(self.token | u64::from(self.sends.tail()))
+    }
+
+    /// The adapter has its frame: puts the descriptor into the send queue. What only matters when frames get lost is noted
+    /// later, for many at once ([`Sender::note_run`]).
+    #[inline(always)]
+    pub(super) fn sent_short(
         &mut self,
         core: &mut Core,
         now: Time,
-        descriptor: Box<crate::Descriptor>,
+        mut descriptor: Box<crate::Descriptor>,
         len: u32,
-    ) -> PlainFrame<'_> {
-        debug_assert!(self.is_calm() && descriptor.is_plain_send());
+        hold: Hold,
+    ) {
+        debug_assert!(self.is_undisturbed() && descriptor.is_plain_send());
+        // Whoever owes has found the adapter full, and waits for a turn.
+        debug_assert!(!self.receiver.owes_now());
+        descriptor.status = Status::DONE;
+        descriptor.length = len;
         let sender = &mut self.sender;
-        let (sequence, message) = (sender.next, sender.cursor.message);
+        let sequence = sender.next;
         let end = sequence.wrapping_add(1);
-        let token = FrameToken(self.token | u64::from(sender.cursor.work));
-        let work =
-            self.sends.push(SendWork { descriptor, total: len, references: 0, end, stage: Stage::Sent });
-        // One segment, as was seen before it was posted.
-        let segment = &work.descriptor.segments[0];
-        let mut flags = data::LAST | data::DRY;
-        if end == sender.edge && sender.asks() {
-            flags |= data::NOW;
-        }
-        sender.order = sender.order.wrapping_add(1);
-        sender.flights[sequence as usize % WINDOW] = Flight {
-            work: sender.cursor.work,
-            message,
-            offset: 0,
-            len,
-            place: Place::default(),
-            order: sender.order,
-            answer: false,
-        };
         sender.next = end;
-        sender.cursor.work = sender.cursor.work.wrapping_add(1);
-        sender.cursor.message = message.wrapping_add(1);
-        if sender.order == sender.measure_at {
+        self.sends.push(SendWork { descriptor, end, hold });
+        self.receiver.acknowledged_all();
+        if sequence == sender.measure_at {
             sender.measure(sequence, now);
         }
         if sequence == sender.una {
             sender.timer_from = now;
-            sender.progress = now;
             // All else was acknowledged.
             let at = sender.timeout.first_at(now);
             if at < self.deadline {
@@ -469,55 +505,6 @@ impl Endpoint {
                 core.wake_vi(self.id.slot() as u16, at);
             }
         }
-        self.receiver.acknowledged_all();
-        let header = Fixed {
-            flags,
-            slot: 0,
-            payload: len as u16,
-            window: core.share,
-            identity: 0,
-            sequence,
-            ack: self.receiver.next,
-            message,
-            offset: 0,
-        }
-        .words(&self.route, data::DATA);
-        PlainFrame { header, segment, token }
-    }
-
-    /// What became of the frame of the last [`Endpoint::post_short`].
-    pub(super) fn short_sent(&mut self, core: &mut Core, now: Time, sent: Sent) {
-        match sent {
-            Sent::Copied => {}
-            Sent::Referenced => {
-                if let Some(work) = self.sends.get_mut(self.sends.tail().wrapping_sub(1)) {
-                    work.references = 1;
-                }
-            }
-            // What is gone is found out when it is offered again.
-            Sent::Full | Sent::Gone => self.unsend(core, now),
-        }
-    }
-
-    /// Takes back that the last descriptor was sent: the adapter had no room for it.
-    #[cold]
-    fn unsend(&mut self, core: &mut Core, now: Time) {
-        self.calm = false;
-        let sender = &mut self.sender;
-        sender.next = sender.next.wrapping_sub(1);
-        sender.cursor.work = sender.cursor.work.wrapping_sub(1);
-        sender.cursor.message = sender.cursor.message.wrapping_sub(1);
-        sender.order = sender.order.wrapping_sub(1);
-        if sender.measured == sender.next {
-            sender.stop_measuring();
-        }
-        if let Some(work) = self.sends.get_mut(sender.cursor.work) {
-            work.stage = Stage::Waiting;
-        }
-        // What it would have acknowledged is owed still.
-        self.receiver.owe();
-        core.found_full(now);
-        self.enqueue(core);
     }
 
     /// Posts to the send queue of a connected interface, in all other cases.
@@ -529,11 +516,12 @@ impl Endpoint {
         descriptor: Box<crate::Descriptor>,
         out: &mut O,
     ) {
+        self.stir();
         let mut total = 0;
         for segment in &descriptor.segments {
             total += segment.len();
         }
-        self.sends.push(SendWork { descriptor, total, references: 0, end: 0, stage: Stage::Waiting });
+        self.sends.push(SendWork::new(descriptor, total));
         self.wary = self.wary && core.regions.has_lost();
         if core.busy {
             self.enqueue(core);
@@ -625,10 +613,9 @@ impl Endpoint {
         sender.flights[sequence as usize % WINDOW] = flight;
         if sequence == sender.una {
             sender.timer_from = now;
-            sender.progress = now;
         }
         sender.next = sequence.wrapping_add(1);
-        if flight.order == sender.measure_at {
+        if sequence == sender.measure_at {
             sender.measure(sequence, now);
         }
         let cursor = if answer { &mut sender.answering } else { &mut sender.cursor };
@@ -642,10 +629,10 @@ impl Endpoint {
             let end = sender.next;
             let works = if answer { &mut self.reads.answers } else { &mut self.sends };
             if let Some(work) = works.get_mut(flight.work) {
-                work.stage = Stage::Sent;
+                work.hold.set_stage(Stage::Sent);
                 work.end = end;
                 if read {
-                    work.references |= UNANSWERED;
+                    work.hold.ask();
                     self.reads.asked(flight.work);
                 }
             }
@@ -753,7 +740,7 @@ impl Endpoint {
         if let Some((flag, remote)) = remote {
             flags |= flag;
             extensions.remote =
-                Remote { address: remote.address, handle: remote.handle.0, total: work.total };
+                Remote { address: remote.address, handle: remote.handle.0, total: work.total() };
         }
         if self.integrity {
             flags |= data::CRC;
@@ -786,7 +773,7 @@ impl Endpoint {
         match out.transmit(&header[..len], parts, token) {
             Sent::Full => return None,
             Sent::Copied => {}
-            Sent::Referenced => work.references += 1,
+            Sent::Referenced => work.hold.refer(),
             Sent::Gone => {
                 self.mislay(flight.work, flight.answer, out);
                 return None;

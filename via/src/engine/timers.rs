@@ -17,7 +17,7 @@ impl Endpoint {
     /// an early look costs less than keeping account of every frame.
     pub(super) fn on_time<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
         self.deadline = Time::NEVER;
-        self.calm = false;
+        self.stir();
         if !self.tend_handshake(core, now, out) || self.state != ViState::Connected {
             return;
         }
@@ -54,6 +54,7 @@ impl Endpoint {
             next = next.min(handshake.next);
         }
         self.wake(core, next.min(self.receiver.ack_at()));
+        self.settle();
     }
 
     /// When an idle peer is asked for a sign of life. If it does not answer it is asked more often, and in no

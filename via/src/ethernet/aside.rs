@@ -6,12 +6,6 @@ use super::{Due, Port};
 use crate::{ViId, engine};
 
 impl Port {
-    /// Whether a frame does not simply go into the adapter's ring, or may not.
-    #[cold]
-    pub(super) fn takes_aside(&self, token: engine::FrameToken) -> bool {
-        self.due.intersects(Due::FAULT | Due::LOOPS) || self.pio.has(token)
-    }
-
     /// Takes a frame that does not go by way of the header slots: none goes while an adapter's fault is to be told, those
     /// to our own station are kept, and those of class Pio lie in adapter memory. None for all others.
     #[cold]

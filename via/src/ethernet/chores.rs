@@ -50,7 +50,7 @@ impl Ethernet {
         for _ in 0..count {
             let Some(frame) = self.port.loopback.take() else { break };
             let mut out = Receiving { port: &mut self.port, sinks };
-            self.engine.receive(now, &RxFrame::from_slice(&frame), &mut out);
+            self.engine.receive(now, RxFrame::from_slice(&frame), &mut out);
             self.port.loopback.give_back(frame);
         }
         self.port.due.set(Due::LOOPED, self.port.loopback.len() != 0);

@@ -17,14 +17,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use uvia_driver::dma::DmaDomain;
-use uvia_driver::nic::Nic;
+use uvia_driver::nic::{Nic, RxFrame};
 
-use crate::engine::{self, Engine, Output as _, Time};
+use crate::engine::{self, Engine, Time};
 use crate::posts::Post;
 use crate::provider::{ListenerId, Provider, RequestId};
 use crate::sinks::Sinks;
 use crate::vi::Image;
-use crate::wire;
 use crate::{
     Clock, Completion, Descriptor, Encapsulation, EndpointClass, MacAddress, MemoryAttributes, MemoryHandle,
     MemoryRegion, NetAddress, NicProperties, Peer, PioProperties, ProtectionTag, Result, Statistics,
@@ -146,27 +145,26 @@ impl Ethernet {
         len: u32,
         sinks: &mut Sinks,
     ) -> bool {
-        let now = self.now();
-        let frame = match self.engine.begin_plain_send(now, vi, descriptor, len) {
-            Ok(frame) => frame,
-            Err(descriptor) => return self.post_otherwise(vi, descriptor, sinks),
-        };
-        if !Transmitter::is_short(frame.segment)
-            || self.port.due.intersects(ASIDE) && self.port.takes_aside(frame.token)
+        if Transmitter::is_short(len)
+            && !self.port.due.intersects(ASIDE)
+            && let [segment] = &descriptor.segments[..]
+            && let Some(send) = self.engine.plain_send(vi, len)
         {
-            let engine::PlainFrame { header, segment, token } = frame;
-            let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
-            let sent = out.transmit(&wire::bytes(&header), &[engine::PayloadPart::whole(segment)], token);
-            return self.plain_sent(now, vi, sent);
+            match self.port.transmitter.transmit_short(&mut self.adapter, &send, segment) {
+                Ok(true) => {
+                    // It is the only frame of this post: the adapter is told at once, and the rest is done meanwhile.
+                    let told = self.adapter.flush();
+                    send.sent(Time(self.clock.now()), descriptor, len);
+                    return match told {
+                        Ok(()) => true,
+                        Err(e) => self.failed(e.into()),
+                    };
+                }
+                Ok(false) => {}
+                Err(e) => self.port.keep_fault(e),
+            }
         }
-        if !self.port.transmitter.transmit_short(&mut *self.adapter, &frame.header, frame.segment) {
-            return self.plain_sent(now, vi, engine::Sent::Full);
-        }
-        // It is the only frame of this post: the adapter is told at once.
-        match self.adapter.flush() {
-            Ok(()) => true,
-            Err(e) => self.failed(e.into()),
-        }
+        self.post_otherwise(vi, descriptor, sinks)
     }
 
     /// As [`AnyProvider::put_template`](crate::provider::AnyProvider::put_template). Frames to our own station are made of
@@ -185,16 +183,6 @@ impl Ethernet {
     #[inline(never)]
     fn post_otherwise(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> bool {
         match self.post_send(vi, descriptor, sinks) {
-            Ok(()) => true,
-            Err(e) => self.failed(e),
-        }
-    }
-
-    /// What became of a frame that was not simply copied into the adapter's ring.
-    #[inline(never)]
-    fn plain_sent(&mut self, now: Time, vi: ViId, sent: engine::Sent) -> bool {
-        self.engine.plain_sent(now, vi, sent);
-        match self.port.transmitter.refusal().map_or_else(|| self.settle(), Err) {
             Ok(()) => true,
             Err(e) => self.failed(e),
         }
@@ -272,9 +260,15 @@ impl Port {
     /// Keeps what the adapter said; for now it takes nothing.
     #[cold]
     fn fails(&mut self, error: crate::Error) -> engine::Sent {
+        self.keep_fault(error);
+        engine::Sent::Full
+    }
+
+    /// Keeps what the adapter said until the caller is told.
+    #[cold]
+    fn keep_fault(&mut self, error: crate::Error) {
         self.fault = Some(error);
         self.due |= Due::FAULT;
-        engine::Sent::Full
     }
 
     #[cold]
@@ -315,6 +309,16 @@ impl engine::Output for Receiving<'_> {
     #[inline(always)]
     fn complete(&mut self, completion: Completion) {
         self.sinks.complete(completion);
+    }
+
+    #[inline(always)]
+    fn complete_message(
+        &mut self,
+        vi: ViId,
+        sends: impl Iterator<Item = Box<Descriptor>>,
+        receive: Box<Descriptor>,
+    ) {
+        self.sinks.complete_message(vi, sends, receive);
     }
 
     fn event(&mut self, event: engine::Event) {
@@ -380,8 +384,10 @@ impl Provider for Ethernet {
     fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
         let now = self.now();
         let engine = &mut self.engine;
-        let mut out = Receiving { port: &mut self.port, sinks };
-        let mut received = self.adapter.receive(BURST, &mut |frame| engine.receive(now, &frame, &mut out))?;
+        let mut out = Receiving { port: &mut self.port, sinks: &mut *sinks };
+        // All that it needs is its own: one step to each.
+        let mut take = move |frame: RxFrame<'_>| engine.receive(now, frame, &mut out);
+        let mut received = self.adapter.receive(BURST, &mut take)?;
         if self.port.transmitter.wants_reclaim() {
             self.reclaim(sinks)?;
         }

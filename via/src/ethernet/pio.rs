@@ -138,11 +138,6 @@ impl PioPort {
         self.owners.get_mut(token.place()?)?.as_deref_mut()
     }
 
-    /// Whether a frame is one of an interface of this class.
-    pub(super) fn has(&self, token: FrameToken) -> bool {
-        token.place().and_then(|place| self.owners.get(place)).is_some_and(Option::is_some)
-    }
-
     /// Writes a frame into its slot and puts it into the adapter's ring; `None` when it is of no interface of this class.
     pub(super) fn transmit(
         &mut self,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use uvia_driver::dma::{DmaDomain, DmaSegment, DmaSlots};
 use uvia_driver::nic::{Nic, NicProperties, TxFrame};
 
-use crate::engine::{FrameToken, PayloadPart, Sent};
+use crate::engine::{FrameToken, PayloadPart, PlainSend, Sent};
+use crate::wire::FIXED;
 use crate::wire::control::MAX_CONTROL;
 use crate::wire::data::MAX_HEADER;
-use crate::wire::{FIXED, Words};
 use crate::{Result, Segment};
 
 /// Bytes of a slot: the header, or a whole frame that manages, and a small payload behind it.
@@ -38,35 +38,27 @@ pub(super) struct Transmitter {
     /// Below this many free slots they are collected from the adapter: half of them; all, while frames refer to
     /// registered memory, which somebody waits for.
     low: usize,
-    refusal: Option<crate::Error>,
 }
 
 /// Numbers of slots that are free. Each is in it once at most, so that they all have room, and taking one back calls
 /// nothing.
-struct Free {
-    numbers: Box<[u16]>,
-    count: usize,
-}
+struct Free(Vec<u16>);
 
 impl Free {
     fn all(count: u16) -> Self {
-        Self { numbers: (0..count).rev().collect(), count: usize::from(count) }
+        Self((0..count).rev().collect())
     }
 
     #[inline(always)]
     fn push(&mut self, number: u16) {
-        if let Some(place) = self.numbers.get_mut(self.count) {
-            *place = number;
-            self.count += 1;
+        if self.0.len() < self.0.capacity() {
+            self.0.push(number);
         }
     }
 
     #[inline(always)]
     fn pop(&mut self) -> Option<u16> {
-        let last = self.count.checked_sub(1)?;
-        let number = *self.numbers.get(last)?;
-        self.count = last;
-        Some(number)
+        self.0.pop()
     }
 }
 
@@ -79,7 +71,6 @@ impl Transmitter {
             tokens: vec![FrameToken::NO_MEMORY; count],
             referenced: 0,
             low: count / 2,
-            refusal: None,
         })
     }
 
@@ -90,37 +81,31 @@ impl Transmitter {
 
     /// Whether a payload goes behind its header.
     #[inline(always)]
-    pub(super) fn is_short(segment: &Segment) -> bool {
-        segment.len() as usize <= INLINE
+    pub(super) fn is_short(len: u32) -> bool {
+        len as usize <= INLINE
     }
 
-    /// [`Transmitter::transmit`] for the frame that counts: the fixed header, and one short segment behind it, copied.
-    /// Otherwise [`Transmitter::refusal`] has the reason.
+    /// [`Transmitter::transmit`] for the frame that counts: the fixed header, and one short segment behind it, copied. False
+    /// when there is no room.
     #[inline(always)]
     pub(super) fn transmit_short(
         &mut self,
-        adapter: &mut dyn Nic,
-        header: &Words,
+        adapter: &mut Box<dyn Nic>,
+        send: &PlainSend<'_>,
         segment: &Segment,
-    ) -> bool {
-        let Some(number) = self.free.pop() else { return false };
-        let Some(slot) = self.slots.get(usize::from(number)) else { return false };
-        slot.write_words(header);
+    ) -> Result<bool> {
+        let Some(number) = self.free.pop() else { return Ok(false) };
+        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(false) };
+        let len = segment.len();
+        // The payload first: the header is made in registers, of which the copy needs many.
         segment.copy_to(&slot, FIXED);
-        let frame = slot.segment(FIXED + segment.len() as usize);
+        slot.write_words(&send.header(len));
+        let frame = slot.segment(FIXED + len as usize);
         let frame = TxFrame { segments: std::slice::from_ref(&frame), token: number.into() };
         match adapter.transmit(&frame) {
-            Ok(true) => true,
-            otherwise => {
-                self.refusal = self.refused(number, otherwise).err();
-                false
-            }
+            Ok(true) => Ok(true),
+            otherwise => self.refused(number, otherwise).map(|_| false),
         }
-    }
-
-    /// Why the adapter did not take the last short frame; none when it had no room.
-    pub(super) fn refusal(&mut self) -> Option<crate::Error> {
-        self.refusal.take()
     }
 
     /// Puts a frame into the adapter's ring.
@@ -221,7 +206,7 @@ impl Transmitter {
     /// Whether it is time to ask the adapter which frames it is done with.
     #[inline(always)]
     pub(super) fn wants_reclaim(&self) -> bool {
-        self.free.count < self.low
+        self.free.0.len() < self.low
     }
 
     /// Takes back what the adapter is done with, by its token; answers the engine's where the frame referred to

@@ -147,6 +147,10 @@ pub(crate) struct Route {
     stations: [u64; 2],
     identity: u64,
     slot: u16,
+    /// The second word of data frames.
+    second: u64,
+    /// The third word of a message that is one frame and the last of its queue, without window and length.
+    third: u64,
 }
 
 impl Route {
@@ -154,7 +158,28 @@ impl Route {
     pub(crate) fn new(to: [u8; 6], from: [u8; 6], slot: u16, identity: u64) -> Self {
         let mut start = [0; 16];
         super::put_start(&mut start, to, from, 0);
-        Self { stations: [u64_at(&start, 0), u64_at(&start, 8)], identity, slot }
+        let stations = [u64_at(&start, 0), u64_at(&start, 8)];
+        Self {
+            stations,
+            identity,
+            slot,
+            second: stations[1] | u64::from(DATA) << 56,
+            third: u64::from(LAST | DRY) | u64::from(slot) << 16,
+        }
+    }
+
+    /// The fixed part of a message that is one frame and the last of its queue: what [`Fixed::words`] makes of the same
+    /// fields.
+    #[inline(always)]
+    pub(crate) fn short(&self, window: u16, len: u32, sequence: u32, ack: u32, message: u32) -> Words {
+        [
+            self.stations[0],
+            self.second,
+            self.third | u64::from(len as u16) << 32 | u64::from(window) << 48,
+            self.identity,
+            u64::from(sequence) | u64::from(ack) << 32,
+            u64::from(message),
+        ]
     }
 }
 

@@ -216,7 +216,7 @@ impl World {
         }
         self.delivered += 1;
         let (now, engine, port) = self.at(to);
-        engine.receive(now, &RxFrame::from_slice(frame), port);
+        engine.receive(now, RxFrame::from_slice(frame), port);
     }
 
     /// Lets time go by.
