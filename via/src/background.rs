@@ -12,8 +12,10 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::nic::Shared;
+use crate::nic::{Core, Shared};
 use crate::sleep::{self, Asleep};
+use crate::sync::Backoff;
+use crate::turn::Guard;
 use crate::{Error, Result};
 
 /// How long a program may be silent before its NIC is driven for it.
@@ -22,6 +24,8 @@ const PATIENCE: Duration = Duration::from_millis(2);
 const FOREVER: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the thread polls after there was something to do, before it sleeps.
 const LINGER: Duration = Duration::from_micros(100);
+/// How long it sleeps between two looks whether it can have the NIC.
+const LOOK: Duration = Duration::from_micros(20);
 
 /// The thread of a NIC. Ends, and is waited for, when dropped.
 pub(crate) struct Background {
@@ -82,13 +86,13 @@ fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream, ended:
     let mut active = Instant::now();
     while !ended.load(Ordering::Relaxed) {
         let Some(held) = nic.upgrade() else { return };
-        let turns = held.turns();
-        let time = if turns != seen {
-            // The program drives it.
-            seen = turns;
-            Ok((PATIENCE, false))
-        } else {
+        let turns = held.try_core().map(|core| core.turns());
+        let time = if turns == Some(seen) {
             drive(&held, &mut active, interrupt.is_some())
+        } else {
+            // The program drives it: some call of it has the turn now, or has had it since the last look.
+            seen = turns.unwrap_or(seen);
+            Ok((PATIENCE, false))
         };
         drop(held);
         let (time, armed) = match time {
@@ -110,13 +114,13 @@ fn run(nic: &Weak<Shared>, interrupt: Option<&OwnedFd>, end: &UnixStream, ended:
         }
         if armed && let Some(held) = nic.upgrade() {
             held.rouse();
-            Asleep::end(&held, true);
+            Asleep::end_with(&held, &mut when_free(&held), true);
         }
         if !time.is_zero()
             && kicked(end)
             && let Some(held) = nic.upgrade()
         {
-            seen = held.turns();
+            seen = when_free(&held).turns();
             active = Instant::now();
         }
     }
@@ -128,27 +132,44 @@ fn kicked(mut end: &UnixStream) -> bool {
     matches!(end.read(&mut bytes), Ok(count) if count != 0)
 }
 
+/// The NIC, once nobody has it. Who polls meanwhile is not kept off for that: it may be long until this thread, which
+/// sleeps between its looks, is given a processor, where those who poll have them all.
+fn when_free(nic: &Shared) -> Guard<'_, Core> {
+    let backoff = Backoff::new();
+    loop {
+        if let Some(core) = nic.try_core() {
+            return core;
+        }
+        if backoff.is_completed() {
+            std::thread::sleep(LOOK);
+        } else {
+            backoff.snooze();
+        }
+    }
+}
+
 /// Drives the NIC once; answers how long there will be nothing to do, and whether its interrupt is armed for that time.
 fn drive(nic: &Shared, active: &mut Instant, interrupts: bool) -> Result<(Duration, bool)> {
-    if nic.drive()? != 0 {
+    if when_free(nic).drive()? != 0 {
         *active = Instant::now();
     }
     nic.works();
     if active.elapsed() < LINGER {
         return Ok((Duration::ZERO, false));
     }
-    if interrupts {
-        Asleep::begin(nic)?;
-        // What came before the arming is not signalled any more.
-        if nic.drive().inspect_err(|_| Asleep::end(nic, true))? != 0 {
-            Asleep::end(nic, true);
+    let mut core = when_free(nic);
+    if !interrupts {
+        let deadline = core.provider.idle_for().unwrap_or(sleep::WITHOUT_INTERRUPT);
+        return Ok((deadline.min(sleep::WITHOUT_INTERRUPT), false));
+    }
+    Asleep::begin_with(nic, &mut core)?;
+    // What came before the arming is not signalled any more.
+    match core.drive() {
+        Ok(0) => Ok((nic.doze(&core).unwrap_or(FOREVER), true)),
+        outcome => {
+            Asleep::end_with(nic, &mut core, true);
             *active = Instant::now();
-            return Ok((Duration::ZERO, false));
+            outcome.map(|_| (Duration::ZERO, false))
         }
     }
-    if interrupts {
-        return Ok((nic.doze().unwrap_or(FOREVER), true));
-    }
-    let deadline = nic.core().provider.idle_for().unwrap_or(sleep::WITHOUT_INTERRUPT);
-    Ok((deadline.min(sleep::WITHOUT_INTERRUPT), false))
 }

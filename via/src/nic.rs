@@ -137,6 +137,19 @@ impl Core {
         }
     }
 
+    /// How often the program drove it.
+    pub(crate) fn turns(&self) -> u32 {
+        self.turns
+    }
+
+    /// Drives it for the program: this is not counted as the program's doing.
+    pub(crate) fn drive(&mut self) -> Result<usize> {
+        let turns = self.turns;
+        let outcome = self.progress();
+        self.turns = turns;
+        outcome
+    }
+
     /// Drives the provider for one burst.
     #[inline(always)]
     pub(crate) fn progress(&mut self) -> Result<usize> {
@@ -301,11 +314,10 @@ impl Shared {
         core
     }
 
-    /// How long the NIC's thread may sleep, with the adapter's interrupt armed. For ever where the engine has no timer:
-    /// then there is no connection, nor one to come, and only the control path can change that, by way of
-    /// [`Shared::core`]. Else no longer than [`sleep::LONGEST`], since the data path sets timers and wakes nobody.
-    pub(crate) fn doze(&self) -> Option<Duration> {
-        let core = self.core();
+    /// How long the NIC's thread, which has the turn, may sleep with the adapter's interrupt armed. For ever where the
+    /// engine has no timer: then there is no connection, nor one to come, and only the control path can change that, by
+    /// way of [`Shared::core`]. Else no longer than [`sleep::LONGEST`], since the data path sets timers and wakes nobody.
+    pub(crate) fn doze(&self, core: &Core) -> Option<Duration> {
         let idle = core.provider.idle_for();
         // Relaxed: those who look at it have the turn, as this has.
         self.dozing.store(idle.is_none(), Ordering::Relaxed);
@@ -328,7 +340,7 @@ impl Shared {
 
     /// The provider, if nobody has it or waits for it; with what was posted meanwhile posted.
     #[inline(always)]
-    fn try_core(&self) -> Option<Guard<'_, Core>> {
+    pub(crate) fn try_core(&self) -> Option<Guard<'_, Core>> {
         match self.core.try_take() {
             Some(core) => Some(core),
             None => self.try_core_again(),
@@ -381,20 +393,6 @@ impl Shared {
             Some(mut core) => core.progress(),
             None => Ok(0),
         }
-    }
-
-    /// How often the program has driven it.
-    pub(crate) fn turns(&self) -> u32 {
-        self.core().turns
-    }
-
-    /// Drives it for the program: this is not counted as the program's doing.
-    pub(crate) fn drive(&self) -> Result<usize> {
-        let mut core = self.ready_core();
-        let turns = core.turns;
-        let outcome = core.progress();
-        core.turns = turns;
-        outcome
     }
 
     /// Gives the provider what was posted while somebody else held it, in order.

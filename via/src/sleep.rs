@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::nic::Shared;
+use crate::nic::{Core, Shared};
 use crate::{Error, Result};
 
 /// How long a wait polls before it sleeps: about what a sleep and a wake-up cost.
@@ -74,25 +74,27 @@ impl<'a> Asleep<'a> {
         Ok(Self { nic, interrupt })
     }
 
-    /// One more sleeps; answers the interrupt, armed, where there is one. To be ended by [`Asleep::end`].
-    pub(crate) fn begin(nic: &Shared) -> Result<Option<RawFd>> {
-        let mut core = nic.core();
+    fn begin(nic: &Shared) -> Result<Option<RawFd>> {
+        Self::begin_with(nic, &mut nic.core())
+    }
+
+    /// One more sleeps; answers the interrupt, armed, where there is one. To be ended by [`Asleep::end_with`]. By who has
+    /// the turn, as that is.
+    pub(crate) fn begin_with(nic: &Shared, core: &mut Core) -> Result<Option<RawFd>> {
         // Counted under the lock, as the disarming is, so that the last to go never disarms the next to come.
         nic.sleepers.0.fetch_add(1, Ordering::Relaxed);
         let interrupt = core.provider.interrupt().map(|fd| fd.as_raw_fd());
         if interrupt.is_some()
             && let Err(e) = core.provider.arm(true)
         {
-            drop(core);
-            Self::end(nic, true);
+            Self::end_with(nic, core, true);
             return Err(e);
         }
         Ok(interrupt)
     }
 
     /// One sleeps no more.
-    pub(crate) fn end(nic: &Shared, armed: bool) {
-        let mut core = nic.core();
+    pub(crate) fn end_with(nic: &Shared, core: &mut Core, armed: bool) {
         if nic.sleepers.0.fetch_sub(1, Ordering::Relaxed) == 1
             && armed
             && let Err(e) = core.provider.arm(false)
@@ -119,7 +121,7 @@ impl<'a> Asleep<'a> {
 
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
-        Self::end(self.nic, self.interrupt.is_some());
+        Self::end_with(self.nic, &mut self.nic.core(), self.interrupt.is_some());
     }
 }
 

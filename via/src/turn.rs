@@ -4,7 +4,8 @@
 //! instructions an uncontended try takes (and how few of them are locked ones, which emulated processors do slowly):
 //! one exchange to take it, one store to give it back. That store cannot know of sleepers, so there are none: those
 //! who have to have it, on the control path, spin, yield, and then look again at short intervals, for which it is held
-//! long enough only when its holder was preempted. While they wait, tries fail, so that they are not starved.
+//! long enough only when its holder was preempted. While they wait, tries fail, so that they are not starved; but not for
+//! ever, since who waits sleeps now and then, and may be given no processor for as long as others poll on all of them.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -16,6 +17,9 @@ use crate::sync::{Backoff, UnsafeCell, sleep};
 /// How long those who wait sleep between two looks, once spinning and yielding were in vain.
 const LOOK: Duration = Duration::from_micros(20);
 
+/// How often tries keep off from a turn that nobody has, for who waits and does not look: a few microseconds.
+const KEPT_OFF: u32 = 200;
+
 /// In [`Turn::attention`]: word was left. The other bits count those who wait.
 const WORD: u32 = 1 << 31;
 
@@ -25,6 +29,9 @@ pub(crate) struct Turn<T> {
     /// Whatever keeps a try from simply going on, so that it is one look: threads that have to have the turn, and
     /// [`WORD`] when something was left for who takes it next.
     attention: AtomicU32,
+    /// How often tries have kept off since somebody who waits last looked. Relaxed, and counted by loads and stores: one
+    /// more or less does no harm.
+    kept_off: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -41,7 +48,12 @@ pub(crate) struct Guard<'a, T> {
 
 impl<T> Turn<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), attention: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self {
+            held: AtomicBool::new(false),
+            attention: AtomicU32::new(0),
+            kept_off: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Takes the turn, unless somebody has it or waits for it, or word was left: then see [`Turn::try_take_word`].
@@ -57,12 +69,24 @@ impl<T> Turn<T> {
     /// Takes the turn, unless somebody has it or waits for it, and with it the word that was left, if there is any.
     #[cold]
     pub(crate) fn try_take_word(&self) -> Option<(Guard<'_, T>, bool)> {
-        if self.attention.load(Ordering::Relaxed) & !WORD != 0 {
+        if self.attention.load(Ordering::Relaxed) & !WORD != 0 && self.keeps_off() {
             return None;
         }
         let guard = self.take()?;
         let word = self.take_word();
         Some((guard, word))
+    }
+
+    /// Whether a try leaves the turn to those who wait for it.
+    fn keeps_off(&self) -> bool {
+        if self.held.load(Ordering::Relaxed) {
+            return true;
+        }
+        let tries = self.kept_off.load(Ordering::Relaxed);
+        if tries < KEPT_OFF {
+            self.kept_off.store(tries + 1, Ordering::Relaxed);
+        }
+        tries < KEPT_OFF
     }
 
     /// Lets who takes the turn next know that there is something beside the value, which was put there before.
@@ -114,8 +138,9 @@ impl<T> Turn<T> {
 
     fn wait_until(&self, end: Option<Instant>) -> Option<Guard<'_, T>> {
         self.attention.fetch_add(1, Ordering::Relaxed);
-        let backoff = Backoff::new();
+        let mut backoff = Backoff::new();
         let guard = loop {
+            self.kept_off.store(0, Ordering::Relaxed);
             if let Some(guard) = self.take() {
                 break Some(guard);
             }
@@ -124,6 +149,8 @@ impl<T> Turn<T> {
             }
             if backoff.is_completed() {
                 sleep(LOOK);
+                // Several looks after each sleep, for which tries keep off.
+                backoff = Backoff::new();
             } else {
                 backoff.snooze();
             }
@@ -210,6 +237,19 @@ mod tests {
             }
             waiter.join().unwrap();
         });
+    }
+
+    #[test]
+    fn who_waits_and_does_not_look_is_passed_over() {
+        let turn = Turn::new(());
+        // One that waits, and was given no processor since.
+        turn.attention.fetch_add(1, Ordering::Relaxed);
+        let tries = || (0..2 * KEPT_OFF).filter(|_| turn.try_take_word().is_some()).count();
+        assert_eq!(tries(), KEPT_OFF as usize, "the first half of them keeps off");
+        assert_eq!(tries(), 2 * KEPT_OFF as usize);
+        assert!(turn.wait_up_to(Duration::from_secs(10)).is_some());
+        assert_eq!(tries(), KEPT_OFF as usize, "somebody has looked");
+        assert!(turn.try_take().is_none());
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// As for [`copy`], and `to` is a multiple of 8.
 #[inline(always)]
-pub(super) unsafe fn copy_aligned(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_aligned(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_by::<Aligned>(from, to, len) }
 }

@@ -48,19 +48,29 @@ static void take(End *end, long n)
     }
 }
 
-/* Sends one. Where a message was taken before, its receive is posted again meanwhile. */
-static void put(End *end, long n, int taken)
+/* Takes back a send: the peer's answer has said that it arrived. */
+static void sent(End *end)
 {
     VIP_DESCRIPTOR *d;
     VIP_RETURN returned;
-    int place = (int)(n % 2);
-    MUST(VipPostSend(end->vi, prepare(end, place, (size_t)place * (size_t)size, (VIP_UINT32)size), end->handle));
-    if (taken >= 0)
-        receive_into(end, taken);
     do
         returned = VipSendDone(end->vi, &d);
     while (returned == VIP_NOT_DONE);
     MUST(returned);
+}
+
+/*
+ * Sends one. While it is on its way, the receive of the message that was taken before is posted again, and the send before
+ * it taken back.
+ */
+static void put(End *end, long n, int taken)
+{
+    int place = (int)(n % 2);
+    MUST(VipPostSend(end->vi, prepare(end, place, (size_t)place * (size_t)size, (VIP_UINT32)size), end->handle));
+    if (taken >= 0)
+        receive_into(end, taken);
+    if (n > 0)
+        sent(end);
 }
 
 static int compare(const void *a, const void *b)
@@ -71,16 +81,23 @@ static int compare(const void *a, const void *b)
 
 static void report(double *halves, double mean)
 {
-    double p50, p99;
+    double p50, p99, p999;
+    long n, late = 0;
     qsort(halves, (size_t)rounds, sizeof *halves, compare);
     p50 = halves[rounds / 2];
     p99 = halves[rounds - 1 - rounds / 100];
+    p999 = halves[rounds - 1 - rounds / 1000];
+    /* Those that something came in between of: another program, or the system. */
+    for (n = rounds; n > 0 && halves[n - 1] > 10 * p50; n--)
+        late++;
     if (json)
-        printf("{\"size\": %d, \"rounds\": %ld, \"min\": %.3f, \"p50\": %.3f, \"p99\": %.3f, \"mean\": %.3f}\n", size,
-               rounds, halves[0], p50, p99, mean);
+        printf("{\"size\": %d, \"rounds\": %ld, \"min\": %.3f, \"p50\": %.3f, \"p99\": %.3f, \"p999\": %.3f, "
+               "\"max\": %.3f, \"late\": %ld, \"mean\": %.3f}\n",
+               size, rounds, halves[0], p50, p99, p999, halves[rounds - 1], late, mean);
     else
-        printf("half a round trip of %d bytes: min %.3f, p50 %.3f, p99 %.3f, mean %.3f us\n", size, halves[0], p50,
-               p99, mean);
+        printf("half a round trip of %d bytes: min %.3f, p50 %.3f, p99 %.3f, p99.9 %.3f, max %.3f, mean %.3f us; "
+               "%ld above ten times p50\n",
+               size, halves[0], p50, p99, p999, halves[rounds - 1], mean, late);
 }
 
 /* The figures are of the client alone: the server answers. */
@@ -102,6 +119,7 @@ static void ask(End *end)
             last = time;
         }
     }
+    sent(end);
     report(halves, (last - start) / 2 / (double)rounds);
     free(halves);
 }
@@ -113,6 +131,7 @@ static void answer(End *end)
         take(end, n);
         put(end, n, (int)(n % DEPTH));
     }
+    sent(end);
 }
 
 static int usage(void)

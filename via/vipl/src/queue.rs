@@ -15,6 +15,8 @@ pub(crate) struct Queue {
     first: u32,
     /// How many from the first on are done.
     settled: usize,
+    /// How many are done with, or refused, and not settled yet.
+    unsettled: usize,
     /// Whether a descriptor that broke the connection, or will, was posted: what comes after it is flushed.
     poisoned: bool,
     /// The interface's tag, here at hand.
@@ -80,6 +82,7 @@ impl Queue {
             entries: VecDeque::new(),
             first: 0,
             settled: 0,
+            unsettled: 0,
             poisoned: false,
             tag,
             depth,
@@ -157,6 +160,7 @@ impl Queue {
     pub(crate) fn refuse_last(&mut self, status: Status) {
         if let Some(entry) = self.entries.back_mut() {
             entry.state = State::Refused(status);
+            self.unsettled += 1;
         }
     }
 
@@ -170,6 +174,7 @@ impl Queue {
         status: Status,
     ) {
         let state = State::Refused(status);
+        self.unsettled += 1;
         self.entries.push_back(Entry { descriptor, memory: Some(memory), operation, state });
     }
 
@@ -199,8 +204,37 @@ impl Queue {
                 WorkQueue::Send => None,
             };
             memory = entry.finish(done.status(), done.length(), immediate);
+            self.unsettled += 1;
         }
         self.recycle(done, memory);
+    }
+
+    /// As [`Queue::finish`] for the entry that comes first, and gives it to the program: `Ok` with whether it is without
+    /// error. `Err` where that takes more: the entry is not the first, or what comes behind it may be done by it.
+    #[inline]
+    pub(crate) fn finish_first(
+        &mut self,
+        number: u32,
+        done: Box<uvia::Descriptor>,
+    ) -> Result<(*mut Descriptor, bool), Box<uvia::Descriptor>> {
+        if number != self.first || self.unsettled != 0 {
+            return Err(done);
+        }
+        let Some(entry) = self.entries.front_mut().filter(|entry| matches!(entry.state, State::Posted))
+        else {
+            return Err(done);
+        };
+        let immediate = match self.which {
+            WorkQueue::Receive => Some(done.immediate),
+            WorkQueue::Send => None,
+        };
+        let status = done.status();
+        let memory = entry.finish(status, done.length(), immediate);
+        let descriptor = entry.descriptor;
+        self.entries.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.recycle(done, memory);
+        Ok((descriptor, status.is_success()))
     }
 
     /// Goes on over what is done.
@@ -218,6 +252,7 @@ impl Queue {
                 State::Done(_) => {}
             }
             self.settled += 1;
+            self.unsettled -= 1;
             settled.count += 1;
         }
         settled

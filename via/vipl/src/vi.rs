@@ -478,7 +478,14 @@ pub(crate) fn done(mut held: Held, patient: bool) -> uvia::Result<Done> {
     if vi.has_cq(queue.which()) {
         return done_by_cq(held, patient);
     }
-    harvest(&vi.vi, queue, patient)?;
+    // What was refused is settled when what is before it is done, and when it is posted.
+    let Some(done) = vi.vi.done(queue.which(), patient)? else { return Ok(Done::InProgress) };
+    let number = done.context as u32;
+    let done = match queue.finish_first(number, done) {
+        Ok((descriptor, good)) => return Ok(Done::Taken(descriptor, good)),
+        Err(done) => done,
+    };
+    queue.finish(number, done);
     let settled = queue.settle();
     let answer = take(queue).unwrap_or(Done::InProgress);
     if settled.broke {

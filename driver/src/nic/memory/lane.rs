@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::layout::{
-    BULK, BULK_ALIGN, INLINE, LANE_BULK_AT, LANE_SLOTS_AT, MAX_FRAME, SLOT, SLOT_HEADER, lane,
+    BULK, BULK_ALIGN, INLINE, LANE_BULK_AT, LANE_SLOTS_AT, LINE, MAX_FRAME, SLOT, SLOT_HEADER, lane,
 };
 use super::mapping::Mapping;
 use super::ring::{BUSY, Consumer, Producer, SEE, SLOTS, TELL, Words};
@@ -119,10 +119,29 @@ impl OutLane {
                 to = to.add(len);
             }
         }
-        self.lens[slot as usize % SLOTS as usize] = bytes as u16;
+        self.filled(slot, bytes);
+        true
+    }
+
+    /// As [`OutLane::put`], for `len` bytes that lie at `from`, and fit a slot.
+    ///
+    /// # Safety
+    /// So many bytes are mapped there.
+    #[inline(always)]
+    pub(super) unsafe fn put_short(&mut self, from: u64, len: usize) -> bool {
+        debug_assert!(!Self::is_bulk(len));
+        let Some(slot) = self.ring.free_slot(&self.map) else { return false };
+        // SAFETY: the caller vouches for the source; the target has so many bytes, and is a multiple of 8.
+        unsafe { copy::copy_aligned(from as *const u8, self.map.bytes(content_at(slot), len), len) };
+        self.filled(slot, len);
+        true
+    }
+
+    #[inline(always)]
+    fn filled(&mut self, slot: u32, len: usize) {
+        self.lens[slot as usize % SLOTS as usize] = len as u16;
         self.ends[slot as usize % SLOTS as usize] = self.bulk;
         self.ring.filled();
-        true
     }
 
     /// Where a frame can lie in the bulk: in one piece, and not over one that was not taken.
@@ -197,6 +216,12 @@ impl InLane {
         self.peer = peer;
     }
 
+    /// Whether there is a frame.
+    #[inline(always)]
+    pub(super) fn has_frame(&self) -> bool {
+        matches!(&self.ring, Some(ring) if ring.look(&self.map).is_some())
+    }
+
     /// Shows up to `budget` frames, and counts them.
     ///
     /// # Errors
@@ -212,6 +237,8 @@ impl InLane {
         let mut bytes = 0;
         for _ in 0..budget {
             let Some((slot, len)) = ring.look(&self.map) else { break };
+            // What does not fit the line with the header comes over from the sender's cache while that is looked at.
+            self.map.prefetch(header_at(slot) + LINE);
             let len = usize::from(len);
             let at = if OutLane::is_bulk(len) {
                 // Loaded once: what is checked is what is used.

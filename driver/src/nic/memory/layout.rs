@@ -18,6 +18,8 @@ pub(super) const MAX_FRAME: usize = 32 * 1024;
 /// What all segments begin with: the layout's version.
 pub(super) const MAGIC: u64 = 0x0001_6d68_7361_6976;
 
+/// Bytes that processors pass to each other at a time.
+pub(super) const LINE: usize = 64;
 /// Bytes of a slot.
 pub(super) const SLOT: usize = 256;
 /// Of which so many are its header.
@@ -48,6 +50,7 @@ pub(super) const CONTROL: usize = LANES_AT;
 pub(super) const SEGMENT: usize = LANES_AT + PORTS * PORTS * LANE;
 
 const _: () = assert!(PORTS_AT + PORTS * PORT <= LANES_AT && LANE.is_multiple_of(PAGE));
+const _: () = assert!(SLOT.is_multiple_of(LINE) && SLOT > LINE);
 const _: () = assert!(MAX_FRAME <= u16::MAX as usize && MAX_FRAME * 2 <= BULK);
 
 /// The segment's own words, by their offset.
