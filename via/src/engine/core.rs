@@ -7,6 +7,7 @@ use super::directory::Directory;
 use super::farewell::{Before, Farewell};
 use super::held::Held;
 use super::identity::Identities;
+use super::receiver::Run;
 use super::{Counters, EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
 
@@ -21,6 +22,8 @@ pub(super) struct Core {
     pub(super) config: EngineConfig,
     pub(super) regions: RegionTable,
     pub(super) held: Held,
+    /// The RDMA write whose frames are coming in, until the next poll.
+    pub(super) run: Option<Run>,
     pub(super) identities: Identities,
     /// Interfaces that found the adapter full or used up their burst, in the order of their turns.
     pub(super) active: VecDeque<u16>,
@@ -47,6 +50,11 @@ pub(super) struct Core {
     /// For the farewell that is about to be bidden: what is to arrive before it.
     pub(super) before: Vec<Before>,
     pub(super) counters: Counters,
+    /// Frames that went the short ways of long messages, in and out.
+    #[cfg(test)]
+    pub(super) in_runs: u64,
+    #[cfg(test)]
+    pub(super) sent_long: u64,
 }
 
 impl Core {
@@ -54,6 +62,7 @@ impl Core {
         let mut core = Self {
             regions: RegionTable::new(),
             held: Held::new(config.mtu, config.lossless),
+            run: None,
             identities: Identities::new(config.seed),
             active: VecDeque::with_capacity(super::MAX_VIS),
             full: false,
@@ -69,6 +78,10 @@ impl Core {
             farewells: Vec::new(),
             before: Vec::new(),
             counters: Counters::default(),
+            #[cfg(test)]
+            in_runs: 0,
+            #[cfg(test)]
+            sent_long: 0,
             config,
         };
         core.divide();
@@ -116,6 +129,12 @@ impl Core {
     pub(super) fn wake_vi(&mut self, slot: u16, at: Time) {
         self.deadlines.set(slot.into(), at);
         self.look_at(at);
+    }
+
+    /// Frames of this RDMA write are expected; it is let go of in the next poll, which is to come at the burst's end.
+    pub(super) fn begin_run(&mut self, run: Run) {
+        self.run = Some(run);
+        self.poll_at = Time(0);
     }
 
     /// The adapter had no room.

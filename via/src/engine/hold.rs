@@ -57,6 +57,11 @@ impl Hold {
         self.0 += REFERENCE;
     }
 
+    /// So many more do.
+    pub(super) fn refer_more(&mut self, frames: u32) {
+        self.0 += frames * REFERENCE;
+    }
+
     /// One frame less does.
     #[inline]
     pub(super) fn let_go(&mut self) {

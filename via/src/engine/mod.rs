@@ -125,6 +125,8 @@ impl Engine {
 
     /// The registered regions.
     pub fn regions(&mut self) -> &mut RegionTable {
+        // None is in use that nobody names.
+        self.core.run = None;
         &mut self.core.regions
     }
 
@@ -336,6 +338,9 @@ impl Engine {
     #[inline(never)]
     fn receive_any<O: Output + ?Sized>(&mut self, now: Time, frame: RxFrame<'_>, out: &mut O) {
         let frame = &frame;
+        if self.core.run.is_some() && self.take_of_run(now, frame, out) {
+            return;
+        }
         let Some(head) = frame.words() else { return };
         match wire::kind(&head) {
             Some(kind @ (data::DATA | data::ACK)) => {
@@ -514,7 +519,9 @@ impl Endpoint {
         if core.full {
             self.enqueue(core);
         } else {
-            self.pump(core, now, timers::BURST, out);
+            // Where nobody waits for a turn nobody has to be let in.
+            let burst = if core.active.is_empty() { sender::WINDOW as u32 } else { timers::BURST };
+            self.pump(core, now, burst, out);
         }
     }
 

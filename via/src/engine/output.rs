@@ -13,6 +13,18 @@ pub trait Output {
     /// bytes of the parts.
     fn transmit(&mut self, header: &[u8], payload: &[PayloadPart<'_>], token: FrameToken) -> Sent;
 
+    /// As [`Output::transmit`], for the frames of long messages: the header is the first `len` bytes of `header`,
+    /// little-endian, and there is one part.
+    fn transmit_long(
+        &mut self,
+        header: &[u64; 8],
+        len: usize,
+        part: &PayloadPart<'_>,
+        token: FrameToken,
+    ) -> Sent {
+        transmit_as_bytes(self, header, len, part, token)
+    }
+
     /// Offers a frame that manages connections or names: few, short, and often an answer to one that is being
     /// received. An adapter that cannot send while it receives keeps some of them until it can.
     fn manage(&mut self, frame: &[u8]) -> Sent {
@@ -47,6 +59,21 @@ pub trait Output {
     fn posted_meanwhile(&mut self) -> Option<(ViId, WorkQueue, Box<Descriptor>)> {
         None
     }
+}
+
+/// A frame of a long message, offered as any other is.
+pub fn transmit_as_bytes<O: Output + ?Sized>(
+    out: &mut O,
+    header: &[u64; 8],
+    len: usize,
+    part: &PayloadPart<'_>,
+    token: FrameToken,
+) -> Sent {
+    let mut bytes = [0; 64];
+    for (field, word) in bytes.chunks_exact_mut(8).zip(header) {
+        field.copy_from_slice(&word.to_le_bytes());
+    }
+    out.transmit(&bytes[..len], std::slice::from_ref(part), token)
 }
 
 /// Bytes of a registered region that are part of a frame.

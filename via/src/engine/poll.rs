@@ -18,6 +18,7 @@ impl Engine {
     /// Timers, acknowledgements that are due, and what found the adapter full.
     #[inline]
     pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {
+        self.core.run = None;
         if now >= self.core.next {
             self.core.full = false;
             self.tend(now, out);

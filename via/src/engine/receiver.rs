@@ -1,5 +1,7 @@
 //! The receiving half of a connection: frames go to where they belong, once, and descriptors complete in order.
 
+mod run;
+
 use uvia_driver::nic::RxFrame;
 
 use super::Time;
@@ -11,6 +13,7 @@ use crate::memory::MemoryRegion;
 use crate::wire::FIXED;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::{Completion, Descriptor, MemoryHandle, Status, WorkQueue};
+pub(super) use run::Run;
 
 /// A frame's place in the stream of messages.
 #[derive(Debug, Clone, Copy, Default)]
@@ -506,13 +509,17 @@ impl Endpoint {
                 true
             }
         };
-        target?;
+        let target = target?;
         if !placed {
             return Err(Refusal::Protocol);
         }
         if !last {
             self.receiver.offset = end;
             self.receiver.write = true;
+            if let Some((region, offset)) = target.filter(|_| self.has_runs()) {
+                let start = offset - piece.offset as usize;
+                core.begin_run(Run::new(self.slot(), piece.remote, region, start));
+            }
             return Ok(());
         }
         self.receiver.offset = 0;

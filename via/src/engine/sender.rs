@@ -1,5 +1,7 @@
 //! The sending half of a connection: descriptors are cut into frames, and frames are sent until acknowledged.
 
+mod long;
+
 use super::congestion::{Timeout, Window};
 use super::core::Core;
 use super::endpoint::{Endpoint, SendWork};
@@ -536,9 +538,18 @@ impl Endpoint {
     pub(super) fn pump<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, budget: u32, out: &mut O) {
         let mut left = budget;
         while left != 0 {
+            // Answers go first, but not into the middle of a message.
+            let answers = self.answers_next();
+            if (answers || self.may_go_on()) && self.sender.lost == 0 {
+                let sent = self.send_long(core, now, answers, left, out);
+                left -= sent;
+                if sent != 0 {
+                    continue;
+                }
+            }
             let sent = if self.sender.lost != 0 && self.sender.pipe() < self.sender.window.size {
                 self.send_again(core, now, out)
-            } else if self.answers_next() {
+            } else if answers {
                 self.send_next(core, now, true, out)
             } else if self.may_go_on() {
                 self.send_next(core, now, false, out)
@@ -586,7 +597,7 @@ impl Endpoint {
         let immediate = work.descriptor.immediate.is_some();
         let room = sender.room - if write { 16 } else { 0 } - if immediate { 4 } else { 0 };
         let total = work.outgoing();
-        flight.len = (total - flight.offset).min(room);
+        flight.len = long::portion(total - flight.offset, room);
         if answer {
             flight.message = work.descriptor.context as u32;
         }

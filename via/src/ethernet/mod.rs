@@ -352,6 +352,26 @@ impl engine::Output for Out<'_> {
         }
     }
 
+    #[inline]
+    fn transmit_long(
+        &mut self,
+        header: &[u64; 8],
+        len: usize,
+        part: &engine::PayloadPart<'_>,
+        token: engine::FrameToken,
+    ) -> engine::Sent {
+        if self.port.due.intersects(ASIDE) {
+            return engine::transmit_as_bytes(self, header, len, part, token);
+        }
+        match self.port.transmitter.transmit_long(self.adapter, header, len, part, token) {
+            Ok(sent) => {
+                self.port.due |= Due::FLUSH;
+                sent
+            }
+            Err(e) => self.port.fails(e),
+        }
+    }
+
     #[inline(always)]
     fn complete(&mut self, completion: Completion) {
         self.sinks.complete(completion);

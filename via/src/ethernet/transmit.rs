@@ -161,6 +161,33 @@ impl Transmitter {
         }
     }
 
+    /// [`Transmitter::transmit`] for the frames of long messages: a header that was made in words, and one part that the
+    /// adapter fetches.
+    #[inline]
+    pub(super) fn transmit_long(
+        &mut self,
+        adapter: &mut dyn Nic,
+        header: &[u64; 8],
+        len: usize,
+        part: &PayloadPart<'_>,
+        token: FrameToken,
+    ) -> Result<Sent> {
+        let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
+        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
+        let Some(bytes) = part.region.dma(part.offset..part.offset + part.len) else {
+            return self.unreachable(number);
+        };
+        slot.write_words(header);
+        let frame = TxFrame { segments: &[slot.segment(len), bytes], token: u64::from(number) | REFERS };
+        match adapter.transmit(&frame) {
+            Ok(true) => {
+                self.refers(number, token);
+                Ok(Sent::Referenced)
+            }
+            otherwise => self.refused(number, otherwise),
+        }
+    }
+
     /// A frame cannot be made, since its memory is gone: its slot is free again.
     #[cold]
     fn unreachable(&mut self, number: u16) -> Result<Sent> {

@@ -14,6 +14,7 @@ mod floods;
 mod fuzz;
 mod integrity;
 mod leaving;
+mod long;
 mod not_ready;
 mod pair;
 mod peers;
