@@ -9,15 +9,15 @@ Examples:
   See what it would be
     uvia-calibrate --nic 0000:01:00.0 --dry-run
   For a script
-    uvia-calibrate --nic shm:job --json | jq .threshold
+    uvia-calibrate --nic shm:job --json | jq .thresholds.long
 
 Messages go from the NIC to itself: what is weighed against each other is what the processor has to do for either way.
 It is kept in $XDG_CACHE_HOME/uvia/calibration (or ~/.cache/uvia/calibration), where sessions that are written down, and
-do not say a threshold themselves, find it by the NIC's name. Remove the file to have the default again.
+do not say thresholds themselves, find it by the NIC's name. Remove the file to have the defaults again.
 
 Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
 
-/// Finds out from how many bytes on the message layer had better put a piece than copy it
+/// Finds out from how many bytes on which way of a piece is the cheapest for the message layer
 #[derive(Debug, Parser)]
 #[command(name = "uvia-calibrate", version, after_help = EXAMPLES)]
 pub struct Cli {

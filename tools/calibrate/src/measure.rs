@@ -5,35 +5,64 @@ use std::time::{Duration, Instant};
 use uvia::{Nic, NicOptions, Progress};
 use uvia_message::{
     Board, Channel, Directory, Error, RailPort, ReceiveMode, Result, SendMode, Session, SessionOptions,
+    Thresholds,
 };
 
 /// Sizes that are measured, bytes.
-pub const SIZES: [usize; 9] =
-    [1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
-/// A threshold by which each of them is copied.
-const COPY_ALL: usize = 1 << 30;
+pub const SIZES: [usize; 11] = [
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    128 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+];
+/// From so many bytes on nothing that is measured is.
+const NOTHING: usize = 1 << 30;
 /// A call that takes longer than this will not end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Half a round trip of a piece of one size, both ways; the middle of all, in nanoseconds.
+/// Half a round trip of a piece of one size, by each module; the middle of all, in nanoseconds.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct Sample {
     /// Bytes.
     pub size: usize,
     /// Copied into packets, and out of them.
     pub copied: u64,
-    /// Put straight into its place.
-    pub put: u64,
+    /// Taken from its place into packets, and copied out of them.
+    pub gathered: u64,
+    /// Written straight into its place.
+    pub written: u64,
+    /// Read straight from its place.
+    pub read: u64,
 }
 
-/// From which size on putting is cheaper, for all that were measured; beyond all of them where it never is.
-pub fn threshold(samples: &[Sample]) -> usize {
-    let dearer = samples.iter().rposition(|sample| sample.put >= sample.copied);
-    match dearer {
-        None => samples.first().map_or(COPY_ALL, |sample| sample.size),
-        Some(last) => samples
-            .get(last + 1)
-            .map_or_else(|| samples.last().map_or(COPY_ALL, |sample| 2 * sample.size), |sample| sample.size),
+/// From which size on the second is cheaper, for all that were measured.
+fn from(samples: &[Sample], usual: impl Fn(&Sample) -> u64, other: impl Fn(&Sample) -> u64) -> Option<usize> {
+    let first =
+        samples.iter().rposition(|sample| other(sample) >= usual(sample)).map_or(0, |dearer| dearer + 1);
+    samples.get(first).map(|sample| sample.size)
+}
+
+/// The thresholds that follow: of each module from which size on it is the cheaper, for all that were measured; beyond all
+/// of them where it never is. What was not measured stays as it was.
+pub fn thresholds(samples: &[Sample], usual: Thresholds) -> Thresholds {
+    let short = |sample: &Sample| sample.copied.min(sample.gathered);
+    let long = |sample: &Sample| sample.written.min(sample.read);
+    let beyond = samples.last().map_or(usual.long, |sample| 2 * sample.size);
+    let long = from(samples, short, long).unwrap_or(beyond);
+    let gather = from(samples, |sample| sample.copied, |sample| sample.gathered);
+    let read = from(samples, |sample| sample.written, |sample| sample.read);
+    Thresholds {
+        long,
+        gather: gather.filter(|gather| *gather < long).unwrap_or(Thresholds::NEVER),
+        read: read.unwrap_or(Thresholds::NEVER),
+        ..usual
     }
 }
 
@@ -45,19 +74,27 @@ pub fn run(device: &str, rounds: u32) -> Result<Vec<Sample>> {
     let options = NicOptions { progress: Progress::Thread, ..NicOptions::default() };
     let nic = Nic::open(device, options)?;
     nic.wait_ready(Duration::from_secs(30))?;
-    let copied = way(&nic, "copied", COPY_ALL, rounds)?;
-    let put = way(&nic, "put", SIZES[0], rounds)?;
-    let sample = |((size, copied), put): ((&usize, u64), u64)| Sample { size: *size, copied, put };
-    Ok(SIZES.iter().zip(copied).zip(put).map(sample).collect())
+    let none = Thresholds { inline: 0, gather: Thresholds::NEVER, long: NOTHING, read: Thresholds::NEVER };
+    let all = SIZES[0];
+    let copied = way(&nic, "copied", none, rounds)?;
+    let gathered = way(&nic, "gathered", Thresholds { gather: all, ..none }, rounds)?;
+    let written = way(&nic, "written", Thresholds { long: all, ..none }, rounds)?;
+    let read = way(&nic, "read", Thresholds { long: all, read: all, ..none }, rounds)?;
+    let sample = |(n, size): (usize, &usize)| -> Option<Sample> {
+        let at = |way: &[u64]| way.get(n).copied();
+        let (copied, gathered) = (at(&copied)?, at(&gathered)?);
+        Some(Sample { size: *size, copied, gathered, written: at(&written)?, read: at(&read)? })
+    };
+    Ok(SIZES.iter().enumerate().filter_map(sample).collect())
 }
 
-/// The middle half round trip of each size, with one threshold.
-fn way(nic: &Nic, name: &str, threshold: usize, rounds: u32) -> Result<Vec<u64>> {
+/// The middle half round trip of each size, by one module.
+fn way(nic: &Nic, name: &str, thresholds: Thresholds, rounds: u32) -> Result<Vec<u64>> {
     let board = Board::default();
     let open = |rank: usize| -> Result<(Session, Channel)> {
         let name = format!("calibrate-{name}-{}", std::process::id());
         let mut options = SessionOptions::new(name, rank, 2);
-        options.threshold = threshold;
+        options.thresholds = thresholds;
         options.patience = Some(PATIENCE);
         let rails = vec![("nic".to_owned(), RailPort::Vi(nic.open_again()))];
         let session = Session::open(options, rails, &Directory::Local(board.clone()))?;
@@ -115,18 +152,35 @@ fn receive(channel: &Channel, from: usize, room: &mut [u8]) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn of(pairs: &[(u64, u64)]) -> Vec<Sample> {
-        let sample =
-            |(size, (copied, put)): (&usize, &(u64, u64))| Sample { size: *size, copied: *copied, put: *put };
-        SIZES.iter().zip(pairs).map(sample).collect()
+    /// Samples of what each size takes copied, gathered, written and read.
+    fn of(times: &[[u64; 4]]) -> Vec<Sample> {
+        let sample = |(size, [copied, gathered, written, read]): (&usize, &[u64; 4])| Sample {
+            size: *size,
+            copied: *copied,
+            gathered: *gathered,
+            written: *written,
+            read: *read,
+        };
+        SIZES.iter().zip(times).map(sample).collect()
     }
 
+    const USUAL: Thresholds = Thresholds { inline: 99, gather: 9, long: 9, read: 9 };
+    const NEVER: usize = Thresholds::NEVER;
+
     #[test]
-    fn the_threshold_is_where_putting_begins_to_be_cheaper_and_stays_so() {
-        assert_eq!(threshold(&of(&[(1, 5), (2, 5), (6, 5), (9, 5)])), 4 << 10);
-        // One that was disturbed before it does not count.
-        assert_eq!(threshold(&of(&[(1, 5), (9, 5), (4, 5), (9, 5)])), 8 << 10);
-        assert_eq!(threshold(&of(&[(6, 5), (7, 5)])), 1 << 10);
-        assert_eq!(threshold(&of(&[(1, 5), (1, 5)])), 4 << 10, "beyond what was measured");
+    fn a_threshold_is_where_a_module_begins_to_be_cheaper_and_stays_so() {
+        for (times, gather, long, read) in [
+            (&[[1, 9, 5, 9], [2, 9, 5, 9], [6, 9, 5, 9], [9, 9, 5, 9]], NEVER, 4 << 10, NEVER),
+            // One that was disturbed before it does not count.
+            (&[[1, 9, 5, 9], [9, 9, 5, 9], [4, 9, 5, 9], [9, 9, 5, 9]], NEVER, 8 << 10, NEVER),
+            (&[[6, 9, 5, 4], [7, 9, 5, 4], [8, 9, 5, 4], [8, 9, 5, 4]], NEVER, 1 << 10, 1 << 10),
+            (&[[1, 9, 5, 9], [1, 9, 5, 9], [1, 9, 5, 9], [1, 9, 5, 9]], NEVER, 16 << 10, NEVER),
+            (&[[1, 2, 9, 9], [4, 3, 9, 9], [6, 5, 9, 9], [9, 8, 5, 4]], 2 << 10, 8 << 10, 8 << 10),
+            // Reading alone is worth it.
+            (&[[1, 9, 9, 8], [2, 9, 9, 8], [9, 9, 9, 8], [9, 9, 9, 8]], NEVER, 4 << 10, 1 << 10),
+        ] {
+            let expected = Thresholds { inline: 99, gather, long, read };
+            assert_eq!(thresholds(&of(times), USUAL), expected, "{times:?}");
+        }
     }
 }

@@ -21,8 +21,12 @@ fn what_it_finds_is_kept_and_a_dry_run_keeps_nothing() {
     let (success, shown, errors) = run(cache.path(), &["--dry-run", "--json"]);
     assert!(success, "{errors}");
     let shown: serde_json::Value = serde_json::from_str(&shown).expect("an object");
-    assert_eq!(shown["samples"].as_array().map(Vec::len), Some(9));
-    assert!(shown["threshold"].as_u64().is_some_and(|threshold| threshold >= 1024));
+    assert_eq!(shown["samples"].as_array().map(Vec::len), Some(11));
+    for name in ["gather", "long", "read"] {
+        let threshold = shown["thresholds"][name].as_u64();
+        assert!(threshold.is_some_and(|threshold| threshold >= 1024), "{name}: {shown}");
+    }
+    assert_eq!(shown["thresholds"]["inline"].as_u64(), Some(128), "is not measured");
     assert_eq!(kept(), 0);
     let (success, shown, errors) = run(cache.path(), &[]);
     assert!(success && shown.contains("kept in"), "{shown}{errors}");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Thresholds};
 
 /// From how many bytes on which way of a piece is the cheapest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,8 +12,9 @@ use crate::{Error, Result};
 pub struct Calibration {
     /// The device, by the name that it is opened by.
     pub device: String,
-    /// As [`SessionOptions::threshold`](crate::SessionOptions::threshold).
-    pub threshold: usize,
+    /// As [`SessionOptions::thresholds`](crate::SessionOptions::thresholds). What a file does not say is as usual.
+    #[serde(default)]
+    pub thresholds: Thresholds,
 }
 
 impl Calibration {
@@ -41,17 +42,19 @@ impl Calibration {
                 return None;
             }
         };
-        match toml::from_str::<Self>(&text) {
-            Ok(found) if found.device == device && found.threshold > 0 => Some(found),
-            Ok(_) => {
-                tracing::warn!("{} is not used: it is of another device, or says nothing", path.display());
-                None
-            }
-            Err(e) => {
-                tracing::warn!("{} is not used, run uvia-calibrate again: {e}", path.display());
-                None
-            }
-        }
+        let why = match toml::from_str::<Self>(&text) {
+            Ok(found) if found.device != device => format!("it is of {:?}", found.device),
+            Ok(found) => match found.thresholds.check() {
+                Ok(()) => return Some(found),
+                Err(e) => e.to_string(),
+            },
+            Err(e) => e.to_string(),
+        };
+        tracing::warn!(
+            "{} is not used, and the usual thresholds are: {why}. Run uvia-calibrate --nic {device} again, or remove the file",
+            path.display()
+        );
+        None
     }
 
     /// Keeps it where [`Calibration::load`] looks, and says where that is.
@@ -72,11 +75,14 @@ impl Calibration {
         let failed = |e| Error::io(format!("writing {}", path.display()), e);
         let folder = path.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(failed)?;
-        let text = format!(
-            "# By uvia-calibrate. Remove this file to have the defaults again.\ndevice = {}\nthreshold = {}\n",
+        let Thresholds { inline, gather, long, read } = self.thresholds;
+        let mut text = format!(
+            "# By uvia-calibrate. Remove this file to have the defaults again.\ndevice = {}\n\n[thresholds]\n",
             quoted(&self.device),
-            self.threshold
         );
+        for (name, bytes) in [("inline", inline), ("gather", gather), ("long", long), ("read", read)] {
+            text += &format!("{name} = {}\n", bytes.min(Thresholds::NEVER));
+        }
         // Who reads finds the old one or the new one, and never a part.
         let draft = path.with_extension(format!("{}.tmp", std::process::id()));
         std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path)).map_err(failed)
@@ -115,20 +121,29 @@ mod tests {
     #[test]
     fn it_comes_back_as_it_was_kept_and_what_is_wrong_is_none() {
         let folder = tempfile::tempdir().unwrap();
+        let usual = Thresholds::default();
         let path = folder.path().join("a/b").join(file_name("shm:x/y"));
         assert!(path.ends_with("shm%3ax%2fy.toml"), "{path:?}");
         for device in ["a \"b\" c:\\d", "tab\t", "vfio-user:/x"] {
-            let odd = Calibration { device: device.to_owned(), threshold: 1 };
+            let odd = Calibration { device: device.to_owned(), thresholds: Thresholds { long: 1, ..usual } };
             odd.store_at(&path).unwrap();
             assert_eq!(Calibration::load_from(&path, device), Some(odd));
         }
         std::fs::remove_file(&path).unwrap();
-        let found = Calibration { device: "shm:x/y".to_owned(), threshold: 4096 };
+        let found = Calibration {
+            device: "shm:x/y".to_owned(),
+            thresholds: Thresholds { gather: 4096, read: 65536, ..usual },
+        };
         assert_eq!(Calibration::load_from(&path, "shm:x/y"), None);
         found.store_at(&path).unwrap();
         assert_eq!(Calibration::load_from(&path, "shm:x/y"), Some(found));
         assert_eq!(Calibration::load_from(&path, "shm:x_y"), None, "of another device");
-        std::fs::write(&path, "threshold = \"many\"").unwrap();
-        assert_eq!(Calibration::load_from(&path, "shm:x/y"), None);
+        for bad in ["long = \"many\"", "long = 0", "longer = 5", "inline = -1"] {
+            std::fs::write(&path, format!("device = \"shm:x/y\"\n[thresholds]\n{bad}")).unwrap();
+            assert_eq!(Calibration::load_from(&path, "shm:x/y"), None, "{bad}");
+        }
+        std::fs::write(&path, "device = \"shm:x/y\"\n[thresholds]\nread = 9").unwrap();
+        let found = Calibration::load_from(&path, "shm:x/y").unwrap();
+        assert_eq!(found.thresholds, Thresholds { read: 9, ..usual });
     }
 }

@@ -8,6 +8,7 @@ use uvia::{Nic, NicOptions, Progress};
 
 use crate::calibration::Calibration;
 use crate::directory::{Addresses, Directory};
+use crate::modules::Thresholds;
 use crate::policy::Policy;
 use crate::session::{RailPort, Session, SessionOptions};
 use crate::{Error, Result};
@@ -69,8 +70,23 @@ pub struct Description {
     pub packet_bytes: Option<usize>,
     /// As [`SessionOptions::window`].
     pub window: Option<usize>,
-    /// As [`SessionOptions::threshold`]. Where it is not said, what `uvia-calibrate` has found of the first NIC counts.
-    pub threshold: Option<usize>,
+    /// As [`SessionOptions::thresholds`]. What it does not say is as `uvia-calibrate` has found of the first NIC.
+    #[serde(default)]
+    pub thresholds: ThresholdsDescription,
+}
+
+/// What a session's file says of [`Thresholds`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ThresholdsDescription {
+    /// As [`Thresholds::inline`].
+    pub inline: Option<usize>,
+    /// As [`Thresholds::gather`].
+    pub gather: Option<usize>,
+    /// As [`Thresholds::long`].
+    pub long: Option<usize>,
+    /// As [`Thresholds::read`].
+    pub read: Option<usize>,
 }
 
 /// A rail.
@@ -162,6 +178,18 @@ impl Description {
         })
     }
 
+    /// A rank's thresholds: as written; else as `found` of its first NIC; else the usual ones.
+    fn thresholds(&self, found: Option<Calibration>) -> Thresholds {
+        let found = found.map(|found| found.thresholds).unwrap_or_default();
+        let ThresholdsDescription { inline, gather, long, read } = self.thresholds;
+        Thresholds {
+            inline: inline.unwrap_or(found.inline),
+            gather: gather.unwrap_or(found.gather),
+            long: long.unwrap_or(found.long),
+            read: read.unwrap_or(found.read),
+        }
+    }
+
     /// What is known of a rank's first NIC.
     fn calibration(&self, rank: usize) -> Option<Calibration> {
         let mut nics = self.rail.iter().filter(|rail| rail.port == PortKind::Vi);
@@ -211,8 +239,7 @@ impl Session {
         options.patience = (description.patience > 0).then(|| Duration::from_secs(description.patience));
         options.packet_bytes = description.packet_bytes.unwrap_or(options.packet_bytes);
         options.window = description.window.unwrap_or(options.window);
-        let calibrated = || description.calibration(rank).map(|found| found.threshold);
-        options.threshold = description.threshold.or_else(calibrated).unwrap_or(options.threshold);
+        options.thresholds = description.thresholds(description.calibration(rank));
         let rails = description
             .rail
             .iter()
@@ -271,6 +298,23 @@ mod tests {
         assert_eq!(fixed[1], [Some("job.1.lan/1".to_owned()), Some("127.0.0.1:0".to_owned())]);
         assert_eq!(fixed[2], [None, Some("10.0.0.2:7000".to_owned())]);
         assert!(matches!(description.port(2, &description.rail[0]).unwrap(), RailPort::Absent));
+    }
+
+    #[test]
+    fn thresholds_are_as_written_else_as_found_else_the_usual_ones() {
+        let usual = Thresholds::default();
+        let found = Calibration {
+            device: "shm:job".to_owned(),
+            thresholds: Thresholds { inline: 1, gather: 2, long: 3, read: 4 },
+        };
+        let nothing = Description::parse(TEXT).unwrap();
+        assert_eq!(nothing.thresholds(None), usual);
+        assert_eq!(nothing.thresholds(Some(found.clone())), found.thresholds);
+        let some = Description::parse(&format!("{TEXT}\n[thresholds]\nlong = 5000\ninline = 0")).unwrap();
+        assert_eq!(some.thresholds(None), Thresholds { long: 5000, inline: 0, ..usual });
+        let expected = Thresholds { inline: 0, gather: 2, long: 5000, read: 4 };
+        assert_eq!(some.thresholds(Some(found)), expected);
+        assert!(Description::parse(&format!("{TEXT}\n[thresholds]\nlonger = 5")).is_err());
     }
 
     #[test]

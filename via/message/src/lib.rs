@@ -60,9 +60,11 @@
 //!
 //! # What the layer decides
 //!
-//! * **How a piece goes.** Short ones are gathered into packets of registered memory, one copy at each end; from
-//!   [`SessionOptions::threshold`] on a piece is put straight from its place into its place, and copied by nobody. Long
-//!   buffers stay registered while they live ([`uvia::RegistrationCache`]), and go without a system call the next time.
+//! * **How a piece goes**: by one of five [`Module`]s, by its length, its modes and what the ports can ([`Thresholds`]).
+//!   Short pieces go together in packets of registered memory, one copy at each end; those of middle size can be taken from
+//!   their place; long ones go straight from their place into their place, written by who sends or read by who receives,
+//!   and are copied by nobody. Long buffers stay registered while they live ([`uvia::RegistrationCache`]), and go without a
+//!   system call the next time. [`Session::module_counts`] tells what was taken.
 //! * **How much is under way.** Who sends never has more under way than who receives has room for
 //!   ([`SessionOptions::window`]): a send waits where a receiver does not come, and that is in the way of no other
 //!   rank and no other channel.
@@ -86,6 +88,7 @@ pub mod directory;
 mod error;
 mod lock;
 mod modes;
+mod modules;
 mod packet;
 mod policy;
 pub mod port;
@@ -102,6 +105,7 @@ pub use description::Description;
 pub use directory::{Board, Directory};
 pub use error::{Error, Result};
 pub use modes::{ReceiveMode, SendMode};
+pub use modules::{Module, ModuleCounts, Thresholds};
 pub use policy::{Policy, WaitCounts};
 pub use raw::{RawIncoming, RawOutgoing};
 pub use session::{RailPort, Session, SessionOptions};

@@ -92,6 +92,12 @@ pub(crate) mod kind {
     pub(crate) const COUNTERS: u8 = 5;
     /// The whole of a message, behind the short header.
     pub(crate) const SHORT: u8 = 6;
+    /// Where a long piece may be read.
+    pub(crate) const OFFER: u8 = 7;
+    /// A long piece was read, or will not be any more.
+    pub(crate) const PULLED: u8 = 8;
+    /// A long piece is to be read no more.
+    pub(crate) const WITHDRAW: u8 = 9;
 }
 
 /// About the bytes of a message.
@@ -108,7 +114,7 @@ pub(crate) mod flag {
     pub(crate) const LEAVING: u8 = 16;
 }
 
-/// A place for a long piece, on one rail.
+/// A place of a long piece, on one rail: to be put there, or to be read.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub(crate) struct Grant {

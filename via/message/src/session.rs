@@ -9,6 +9,7 @@ use uvia::Nic;
 use crate::channel::Channel;
 use crate::core::{CONTROL, Carrier, Core, MAX_RAILS, Options, RESERVE, Rail};
 use crate::directory::Directory;
+use crate::modules::{ModuleCounts, Thresholds};
 use crate::policy::{Policy, WaitCounts};
 use crate::port::absent::Absent;
 use crate::port::stream::{SharedMemory, StreamPort, Tcp};
@@ -31,8 +32,8 @@ pub struct SessionOptions {
     pub packet_bytes: usize,
     /// Packets that a rank may have sent and another not taken, on each channel: 2 to 1024.
     pub window: usize,
-    /// From how many bytes on a piece is long, and put straight into its place.
-    pub threshold: usize,
+    /// From how many bytes on which way is taken.
+    pub thresholds: Thresholds,
     /// Whether messages carry a description, by which the first piece that is unpacked otherwise than it was packed is
     /// named. For debugging; the same at all ranks.
     pub describe: bool,
@@ -51,7 +52,7 @@ impl SessionOptions {
             size,
             packet_bytes: 8192,
             window: 32,
-            threshold: 16 << 10,
+            thresholds: Thresholds::default(),
             describe: false,
             policy: Policy::default(),
             patience: None,
@@ -72,10 +73,7 @@ impl SessionOptions {
         if !(2..=1024).contains(&self.window) {
             return config(format!("a window is 2 to 1024 packets, not {}", self.window));
         }
-        if self.threshold == 0 {
-            return config("a piece is long from 1 byte on at least".to_owned());
-        }
-        Ok(())
+        self.thresholds.check()
     }
 }
 
@@ -121,7 +119,7 @@ impl Session {
             return Err(Error::Config(format!("a session has 1 to {MAX_RAILS} rails, not {}", rails.len())));
         }
         let several = rails.len() > 1;
-        let SessionOptions { name, rank, size, packet_bytes, window, threshold, describe, policy, patience } =
+        let SessionOptions { name, rank, size, packet_bytes, window, thresholds, describe, policy, patience } =
             options;
         let options = Options {
             session: name,
@@ -129,7 +127,7 @@ impl Session {
             size,
             packet_bytes,
             window,
-            threshold,
+            thresholds,
             described: describe,
             patience,
         };
@@ -142,7 +140,15 @@ impl Session {
                 RailPort::Absent => None,
                 RailPort::Vi(nic) => {
                     let place = (rank, size);
-                    let port = ViPort::new(nic, &options.session, place, hello, depth, several)?;
+                    let port = ViPort::new(
+                        nic,
+                        &options.session,
+                        place,
+                        hello,
+                        depth,
+                        several,
+                        options.thresholds.inline,
+                    )?;
                     Some(Carrier::Vi(Box::new(port)))
                 }
                 RailPort::Tcp(address) => {
@@ -209,6 +215,11 @@ impl Session {
     /// How its calls have waited, which is what [`SessionOptions::policy`] decides.
     pub fn wait_counts(&self) -> WaitCounts {
         self.shared.pace.counts()
+    }
+
+    /// How what was sent has gone, which is what [`SessionOptions::thresholds`] decide.
+    pub fn module_counts(&self) -> ModuleCounts {
+        self.shared.core().module_counts()
     }
 
     /// Bytes that the layer itself has copied: into packets, and out of them.

@@ -25,7 +25,7 @@ fn cut_at_random(kinds: [Kind; 2], seed: u64) {
         |options| {
             options.packet_bytes = 512;
             options.window = 8;
-            options.threshold = 4096;
+            options.thresholds.long = 4096;
         },
         |session| {
             let channel = session.channel(0, &[]).unwrap();

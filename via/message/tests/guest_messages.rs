@@ -17,7 +17,7 @@ fn programs(rails: &[Kind], seeds: std::ops::Range<u64>, most: usize) {
     run(
         shape.ranks,
         rails,
-        |options| options.threshold = 4096,
+        |options| options.thresholds.long = 4096,
         |session| {
             let channels: Vec<_> =
                 (0..shape.channels).map(|n| session.channel(n, &[]).expect("a channel")).collect();

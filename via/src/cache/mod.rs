@@ -150,6 +150,29 @@ impl RegistrationCache {
         unsafe { self.register(start, end) }
     }
 
+    /// As [`Self::lease`], where the memory is registered already; `None` where it is not, or is only in parts.
+    ///
+    /// # Errors
+    /// As [`Self::lease`].
+    ///
+    /// # Safety
+    /// As for [`Self::lease`].
+    pub unsafe fn lease_registered(&self, address: *mut u8, len: usize) -> Result<Option<Lease>> {
+        let Some(end) = (address as usize).checked_add(len).filter(|_| len != 0) else { return Ok(None) };
+        if self.0.process.as_ref().is_some_and(Mark::is_forked) {
+            return Ok(None);
+        }
+        let start = address.expose_provenance();
+        watch::settle();
+        let mut places = self.0.places();
+        if places.losses != watch::losses() {
+            places.sweep();
+        }
+        let Some(ticket) = places.find(start, end) else { return Ok(None) };
+        places.statistics.hits += 1;
+        self.grant(places, ticket, start, len).map(Some)
+    }
+
     /// Lets go of all that nobody leases.
     pub fn clear(&self) {
         let mut places = self.0.places();

@@ -19,6 +19,20 @@ impl Core {
     /// A packet has come that is not simply the whole of the next message.
     #[inline(never)]
     fn arrived_somehow(&mut self, rail: usize, id: LinkId, packet: Packet) -> Result<()> {
+        self.arrived_numbered(rail, id, packet)?;
+        // Those that have overtaken it are next.
+        loop {
+            let connection = self.connection(id);
+            let expected = connection.expected;
+            let Some(at) = connection.ahead.iter().position(|(sequence, ..)| *sequence == expected) else {
+                return Ok(());
+            };
+            let (_, rail, packet) = connection.ahead.swap_remove(at);
+            self.arrived_numbered(rail, id, packet)?;
+        }
+    }
+
+    fn arrived_numbered(&mut self, rail: usize, id: LinkId, packet: Packet) -> Result<()> {
         // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
         let (header, short) = unsafe { (Header::read(packet.span), Short::read(packet.span)) };
         if let Some(short) = short {
@@ -49,7 +63,12 @@ impl Core {
         let connection = self.connection(id);
         let sequence = header.sequence.get();
         if sequence != connection.expected {
-            let again = packet::is_before(sequence, connection.expected) && connection.several;
+            let is_before = packet::is_before(sequence, connection.expected);
+            if !is_before && self.rails[rail].port.overtakes(id) {
+                return self.keep_ahead(rail, id, packet, sequence);
+            }
+            let connection = self.connection(id);
+            let again = is_before && connection.several;
             self.rails[rail].port.give_back(id, packet);
             // It came by another rail already.
             return if again { Ok(()) } else { self.broke(rail, id, "a packet was left out") };
@@ -66,6 +85,20 @@ impl Core {
             Ok(()) => self.go_on(id),
             Err(what) => self.broke(rail, id, what),
         }
+    }
+
+    /// Keeps a packet until those that it has overtaken have come.
+    fn keep_ahead(&mut self, rail: usize, id: LinkId, packet: Packet, sequence: u32) -> Result<()> {
+        let connection = self.connection(id);
+        // There are no more packets under way than that; and of each number one, by whichever rail.
+        let most = usize::from(connection.window) + super::CONTROL;
+        let far = sequence.wrapping_sub(connection.expected) as usize > most;
+        if far || connection.ahead.iter().any(|(known, ..)| *known == sequence) {
+            self.rails[rail].port.give_back(id, packet);
+            return if far { self.broke(rail, id, "a packet was left out") } else { Ok(()) };
+        }
+        connection.ahead.push((sequence, rail, packet));
+        Ok(())
     }
 
     /// A packet of the short form has come in the middle of something.
@@ -181,8 +214,10 @@ impl Core {
         }
         connection.capacity = connection.capacity.min(capacity);
         connection.window = connection.window.min(hello.window.get().min(1024) as u16);
-        connection.threshold = connection.threshold.min((hello.threshold.get() as usize).max(1));
-        connection.limit = if described { 0 } else { connection.threshold };
+        let long = connection.thresholds.long.min((hello.threshold.get() as usize).max(1));
+        connection.thresholds.long = long;
+        connection.limit = if described { 0 } else { long };
+        connection.peer_reads = hello.reads.get() != 0;
         if connection.active.is_none() && connection.failed.is_none() {
             connection.active = Some(rail);
         }

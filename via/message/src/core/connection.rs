@@ -4,7 +4,10 @@ use std::collections::VecDeque;
 
 use super::control::Control;
 use super::long::{EarlyGrant, LongIn, LongOut};
+use super::pull::EarlyOffer;
 use super::{CONTROL, Options};
+use crate::modules::Thresholds;
+use crate::modules::choice::{self, Means};
 use crate::packet::{self, HEADER, Header, SHORT_HEADER, flag};
 use crate::port::Packet;
 use crate::span::Span;
@@ -103,9 +106,15 @@ pub(crate) struct Connection {
     /// Bytes of a message in one packet.
     pub(crate) capacity: usize,
     pub(super) window: u16,
-    pub(crate) threshold: usize,
+    /// Ours, but `long` is what both agree on.
+    pub(crate) thresholds: Thresholds,
+    pub(crate) means: Means,
+    /// It can read what is offered.
+    pub(super) peer_reads: bool,
     /// Pieces of so many bytes or more take the long way: all, where they are described.
     pub(super) limit: usize,
+    /// The same of pieces that are packed.
+    pub(super) limit_out: usize,
 
     /// A message to the peer is being packed.
     pub(crate) packing: bool,
@@ -123,6 +132,10 @@ pub(crate) struct Connection {
     pub(super) controls: VecDeque<Control>,
     pub(super) longs_out: Vec<LongOut>,
     pub(super) early: Vec<EarlyGrant>,
+    /// Packets that have overtaken others, until these have come.
+    pub(super) ahead: Vec<(u32, usize, Packet)>,
+    /// The peer's offers of pieces that are not unpacked yet.
+    pub(super) offers: Vec<EarlyOffer>,
     pub(super) next_put: u64,
     /// A message of which the receiver takes no more.
     pub(super) refused: Option<u32>,
@@ -156,8 +169,11 @@ impl Connection {
             dead: 0,
             capacity: options.packet_bytes - HEADER,
             window: options.window as u16,
-            threshold: options.threshold,
-            limit: if options.described { 0 } else { options.threshold },
+            thresholds: options.thresholds,
+            means: Means::default(),
+            peer_reads: false,
+            limit: if options.described { 0 } else { options.thresholds.long },
+            limit_out: 0,
             packing: false,
             message_out: 0,
             sequence: 0,
@@ -170,6 +186,8 @@ impl Connection {
             controls: VecDeque::new(),
             longs_out: Vec::new(),
             early: Vec::new(),
+            ahead: Vec::new(),
+            offers: Vec::new(),
             next_put: 0,
             refused: None,
             unpacking: false,
@@ -191,6 +209,12 @@ impl Connection {
             self.ways[rail] = Way::Asked;
         }
         self.several = self.ways.iter().filter(|way| **way != Way::None).count() > 1;
+    }
+
+    /// Finds out what there is, and which pieces are copied without a question.
+    pub(super) fn set_means(&mut self, gathers: bool, reads: bool, described: bool) {
+        self.means = Means { gathers: gathers && !self.several, reads: reads && !self.several };
+        self.limit_out = if described { 0 } else { choice::copied_below(&self.thresholds, self.means) };
     }
 
     /// Whether nothing is out of the ordinary, and that rail the only one.

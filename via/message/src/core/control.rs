@@ -20,6 +20,12 @@ pub(super) enum Control {
     Done { message: u32, long: u16 },
     /// Put no more of that message.
     Refuse { message: u32 },
+    /// Read a long piece there.
+    Offer { message: u32, long: u16 },
+    /// A long piece was read, or will not be any more.
+    Pulled { message: u32, long: u16 },
+    /// Read a long piece no more, and say when it is so.
+    Withdraw { message: u32, long: u16 },
 }
 
 /// Most places that may wait for a piece that is not packed yet.
@@ -60,6 +66,15 @@ impl Core {
                 }
                 Control::Done { message, long } => (kind::DONE, message, long),
                 Control::Refuse { message } => (kind::REFUSE, message, 0),
+                Control::Offer { message, long } => {
+                    if let Some(grant) = self.take_offer(id, long) {
+                        // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
+                        used = unsafe { buffer.span.skip(HEADER).fill(Span::of(grant.as_bytes())) };
+                    }
+                    (kind::OFFER, message, long)
+                }
+                Control::Pulled { message, long } => (kind::PULLED, message, long),
+                Control::Withdraw { message, long } => (kind::WITHDRAW, message, long),
             };
             let header = Header { kind, long: long.into(), message: message.into(), ..Header::default() };
             self.send_counted(id, open, used, header)?;
@@ -104,6 +119,18 @@ impl Core {
             }
             kind::REFUSE => {
                 self.refused(id, message);
+                Ok(())
+            }
+            kind::OFFER => match Grant::read_from_bytes(bytes) {
+                Ok(grant) => self.offered(id, message, number, grant),
+                Err(_) => Err("an offer without a place"),
+            },
+            kind::PULLED => {
+                self.pulled(id, message, number);
+                Ok(())
+            }
+            kind::WITHDRAW => {
+                self.withdrawn(id, message, number);
                 Ok(())
             }
             _ => Err("a packet of no known kind"),

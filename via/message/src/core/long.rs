@@ -4,11 +4,12 @@
 //! sender puts.
 
 use super::control::Control;
+use super::pull::Pull;
 use super::{Core, connection::Way};
-use crate::Result;
 use crate::packet::Grant;
 use crate::port::{Exposure, LinkId};
 use crate::span::Span;
+use crate::{Result, SendMode};
 
 /// Most bytes of one put.
 const MOST: usize = 4 << 20;
@@ -31,12 +32,19 @@ struct Part {
 pub(crate) struct LongOut {
     pub(super) message: u32,
     pub(super) number: u16,
-    span: Span,
+    pub(super) span: Span,
+    pub(super) send: SendMode,
     /// Its bytes may be read.
-    ready: bool,
+    pub(super) ready: bool,
     /// The receiver waits for this one alone.
     express: bool,
-    grants: Vec<Grant>,
+    pub(super) grants: Vec<Grant>,
+    /// Its place, where the receiver is to read it; and by which rail.
+    pub(super) offer: Option<(usize, Exposure)>,
+    /// The receiver was told that.
+    pub(super) offered: bool,
+    /// The receiver has read it, or will not any more.
+    pub(super) pulled: bool,
     /// Up to here it was put once.
     next: usize,
     /// What was put in vain.
@@ -44,6 +52,8 @@ pub(crate) struct LongOut {
     parts: Vec<Part>,
     told: bool,
     refused: bool,
+    /// The receiver was told to read it no more.
+    withdrawn: bool,
     /// Keeps the bytes, where they are a copy.
     _owned: Option<Box<[u8]>>,
 }
@@ -59,24 +69,37 @@ pub(super) struct LongIn {
     pub(super) number: u16,
     pub(super) span: Span,
     pub(super) exposures: Vec<(usize, Exposure)>,
+    /// It is read, not put.
+    pub(super) pull: Option<Pull>,
     pub(super) done: bool,
 }
 
 impl LongOut {
     /// A piece of the message that is being packed.
-    pub(crate) fn new(number: u16, span: Span, ready: bool, express: bool, owned: Option<Box<[u8]>>) -> Self {
+    pub(crate) fn new(
+        number: u16,
+        span: Span,
+        send: SendMode,
+        express: bool,
+        owned: Option<Box<[u8]>>,
+    ) -> Self {
         Self {
             message: 0,
             number,
             span,
-            ready,
+            send,
+            ready: send != SendMode::Later,
             express,
             grants: Vec::new(),
+            offer: None,
+            offered: false,
+            pulled: false,
             next: 0,
             again: Vec::new(),
             parts: Vec::new(),
             told: false,
             refused: false,
+            withdrawn: false,
             _owned: owned,
         }
     }
@@ -92,7 +115,12 @@ impl LongOut {
 
     /// Whether all of it has been given to a port.
     fn is_posted(&self) -> bool {
-        self.refused || (self.next == self.span.len && self.again.is_empty())
+        self.refused || self.pulled || (self.next == self.span.len && self.again.is_empty())
+    }
+
+    /// Whether nothing of it was given to a port.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.next == 0 && !self.refused && !self.pulled
     }
 
     fn is_complete(&self) -> bool {
@@ -154,7 +182,7 @@ impl Core {
             self.connection(id).longs_out.iter().filter(|long| number.is_none_or(|n| n == long.number))
         {
             all.complete &= long.is_complete();
-            all.behind &= long.is_complete() || (ordered && long.is_posted());
+            all.behind &= long.is_complete() || long.offered || (ordered && long.is_posted());
             all.refused |= long.refused;
         }
         all
@@ -172,6 +200,7 @@ impl Core {
     /// The message is over.
     #[inline]
     pub(crate) fn end_outgoing(&mut self, id: LinkId) {
+        self.conceal_offers(id);
         let connection = self.connection(id);
         connection.longs_out.clear();
         connection.end_outgoing();
@@ -185,15 +214,21 @@ impl Core {
         let mut longs = std::mem::take(&mut self.connection(id).longs_out);
         let mut outcome = Ok(());
         for long in &mut longs {
-            if long.ready && !long.is_posted() && outcome.is_ok() {
-                outcome = self.put_long(id, long);
+            if outcome.is_err() || !long.ready || long.is_posted() || long.offer.is_some() {
+                continue;
             }
+            outcome =
+                if self.is_to_be_offered(id, long) { self.offer(id, long) } else { self.put_long(id, long) };
         }
         let ordered = self.is_one_ordered(id);
         let connection = self.connection(id);
         connection.longs_out = longs;
         for long in &mut connection.longs_out {
-            if long.express && !long.told && (long.is_complete() || (ordered && long.is_posted())) {
+            if long.express
+                && !long.told
+                && !long.pulled
+                && (long.is_complete() || (ordered && long.is_posted()))
+            {
                 long.told = true;
                 connection.controls.push_back(Control::Done { message: long.message, long: long.number });
             }
@@ -230,6 +265,7 @@ impl Core {
                 match posted {
                     Ok(true) => {
                         self.connection(id).next_put += 1;
+                        self.modules.written += u64::from(start == 0);
                         long.parts.push(Part { put, rail, start, len });
                         any = true;
                     }
@@ -251,14 +287,16 @@ impl Core {
         for long in &mut self.connection(id).longs_out {
             if let Some(at) = long.parts.iter().position(|part| part.put == put) {
                 long.parts.swap_remove(at);
-                break;
+                return self.pump_longs(id);
             }
         }
+        self.get_is_over(id, put)?;
         self.pump_longs(id)
     }
 
     /// What was under way on a rail is to be put again.
     pub(super) fn puts_are_void(&mut self, id: LinkId, rail: usize) {
+        self.pulls_are_void(id, rail);
         for long in &mut self.connection(id).longs_out {
             let again = &mut long.again;
             long.parts.retain(|part| {
@@ -284,11 +322,17 @@ impl Core {
         }
     }
 
-    /// The sender gives its message up: nothing more is put.
-    pub(crate) fn give_up_longs(&mut self, id: LinkId) {
-        for long in &mut self.connection(id).longs_out {
-            long.refused |= !long.is_posted();
+    /// The sender gives its message up: nothing more is put. What the receiver may be reading is waited for.
+    pub(crate) fn give_up_longs(&mut self, id: LinkId) -> Result<()> {
+        let connection = self.connection(id);
+        for long in &mut connection.longs_out {
+            if long.offer.is_none() {
+                long.refused |= !long.is_posted();
+            } else if !std::mem::replace(&mut long.withdrawn, true) {
+                connection.controls.push_back(Control::Withdraw { message: long.message, long: long.number });
+            }
         }
+        self.flush_controls(id)
     }
 
     /// Whether the receiver takes no more of the message that is being packed.
@@ -304,7 +348,13 @@ impl Core {
     pub(crate) unsafe fn expect_long(&mut self, id: LinkId, number: u16, span: Span) -> Result<()> {
         let connection = self.connection(id);
         let message = connection.message_in;
-        connection.longs_in.push(LongIn { number, span, exposures: Vec::new(), done: false });
+        connection.longs_in.push(LongIn { number, span, exposures: Vec::new(), pull: None, done: false });
+        if let Some(pull) = self.find_offer(id, number) {
+            if let Some(long) = self.connection(id).longs_in.last_mut() {
+                long.pull = Some(pull);
+            }
+            return self.pump_pulls(id);
+        }
         self.expose(id, number)?;
         self.control(id, Control::Grant { message, long: number })
     }
@@ -364,8 +414,12 @@ impl Core {
     pub(super) fn expose_anew(&mut self, id: LinkId) -> Result<()> {
         let connection = self.connection(id);
         let message = connection.message_in;
-        let numbers: Vec<u16> =
-            connection.longs_in.iter().filter(|long| !long.done).map(|long| long.number).collect();
+        let numbers: Vec<u16> = connection
+            .longs_in
+            .iter()
+            .filter(|long| !long.done && long.pull.is_none())
+            .map(|long| long.number)
+            .collect();
         for number in numbers {
             if self.expose(id, number)? {
                 self.control(id, Control::Grant { message, long: number })?;

@@ -8,6 +8,7 @@ mod connection;
 mod control;
 mod failover;
 mod long;
+mod pull;
 mod rail;
 mod short;
 mod stream;
@@ -22,6 +23,7 @@ pub(crate) use rail::{Carrier, Rail};
 pub(crate) use short::{Intake, Outset};
 pub(crate) use stream::Open;
 
+use crate::modules::{ModuleCounts, Thresholds};
 use crate::port::{Event, Hello, LinkId, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
@@ -42,7 +44,7 @@ pub(crate) struct Options {
     pub(crate) size: usize,
     pub(crate) packet_bytes: usize,
     pub(crate) window: usize,
-    pub(crate) threshold: usize,
+    pub(crate) thresholds: Thresholds,
     pub(crate) described: bool,
     pub(crate) patience: Option<Duration>,
 }
@@ -55,7 +57,7 @@ impl Options {
             channel,
             self.packet_bytes,
             self.window,
-            self.threshold,
+            self.thresholds.long,
             self.described,
         )
     }
@@ -89,6 +91,8 @@ pub(crate) struct Core {
     pub(crate) trouble: Option<Error>,
     /// Bytes that the layer itself has copied, out and in.
     pub(crate) copied: (u64, u64),
+    /// How often each module was used.
+    modules: ModuleCounts,
 }
 
 impl Core {
@@ -105,6 +109,7 @@ impl Core {
             happenings: 0,
             trouble: None,
             copied: (0, 0),
+            modules: ModuleCounts::default(),
         }
     }
 
@@ -206,6 +211,7 @@ impl Core {
             let address = self.addresses.get(peer).and_then(|rails| rails.get(n)).and_then(Option::as_ref);
             if let Some(address) = address {
                 let address = address.clone();
+                hello.reads = u32::from(self.rails[n].port.reads()).into();
                 self.connection(id).begin(n);
                 if let Err(e) = self.rails[n].port.connect(id, &address, hello) {
                     // The others may lead there.
@@ -275,6 +281,10 @@ impl Core {
             Event::Put(id, put) => self.put_is_over(id, put),
             Event::Up(id, hello) => self.up(rail, id, hello),
             Event::Down(id, why) => self.down(rail, id, why),
+            Event::Inline(id) => {
+                self.review(id);
+                Ok(())
+            }
         }
     }
 
@@ -305,6 +315,7 @@ impl Core {
     fn go_on(&mut self, id: LinkId) -> Result<()> {
         self.replay(id)?;
         self.pump_longs(id)?;
+        self.pump_pulls(id)?;
         self.flush_controls(id)?;
         self.tell(id)
     }
@@ -345,11 +356,12 @@ impl Core {
             return Err(Error::Busy { rank: peer, way: "to" });
         }
         connection.packing = true;
-        (out.id, out.peer, out.limit, out.over) = (id, peer as u32, connection.limit, false);
+        (out.id, out.peer, out.over) = (id, peer as u32, false);
         let capacity = connection.capacity;
         out.open = self.open_packet(id)?;
         out.room = out.open.map_or(Span::NONE, |open| open.room(0).first(capacity));
         self.review(id);
+        out.limit = self.connection(id).limit_out;
         Ok(Some(()))
     }
 
@@ -373,13 +385,20 @@ impl Core {
     /// Finds out whether messages that are one packet may take the short way.
     #[cold]
     pub(super) fn review(&mut self, id: LinkId) {
+        let described = self.options.described;
         let connection = self.connection(id);
         connection.plain = NO_RAIL;
-        if let Some(rail) = connection.active
-            && connection.is_plain_on(rail)
-            && matches!(self.rails[rail].port, Carrier::Vi(_))
-        {
-            self.connection(id).plain = rail as u8;
+        let Some(rail) = connection.active else { return };
+        let is_plain = connection.is_plain_on(rail);
+        let port = &mut self.rails[rail].port;
+        let (gathers, reads) = (port.gathers(), port.reads());
+        let numbered = port.enable_inline(id);
+        let is_vi = matches!(self.rails[rail].port, Carrier::Vi(_));
+        let connection = self.connection(id);
+        let reads = reads && connection.peer_reads;
+        connection.set_means(gathers, reads, described);
+        if is_plain && is_vi && !numbered {
+            connection.plain = rail as u8;
         }
     }
 
@@ -410,6 +429,8 @@ impl Core {
             Some(connection) => {
                 connection.failed.is_some()
                     || (connection.retained.is_empty()
+                        // The other end may wait to hear that a piece was read.
+                        && connection.controls.is_empty()
                         && self.rails.iter().all(|rail| rail.port.is_flushed(id as LinkId)))
             }
             None => true,
@@ -454,6 +475,11 @@ impl Core {
         self.down(n, id, "it was cut".to_owned())
     }
 
+    /// How often each module was used.
+    pub(crate) fn module_counts(&self) -> ModuleCounts {
+        self.modules
+    }
+
     /// Leaves all ways to a rank on a channel: after this, no port reaches memory for it.
     pub(crate) fn sever(&mut self, id: LinkId, why: &str) {
         for rail in &mut self.rails {
@@ -463,5 +489,6 @@ impl Core {
         let connection = self.connection(id);
         (connection.active, connection.plain) = (None, NO_RAIL);
         self.conceal_all(id);
+        self.conceal_offers(id);
     }
 }

@@ -107,7 +107,7 @@ impl Core {
         connection.packing = true;
         let open = Open { rail: usize::from(connection.plain), buffer };
         out.room = Span { start: open.start(), len: connection.capacity };
-        out.limit = connection.limit;
+        out.limit = connection.limit_out;
         out.open = Some(open);
         out.id = id;
         out.peer = peer as u32;
@@ -131,7 +131,7 @@ impl Core {
     ) -> Result<bool, Box<Error>> {
         let id = self.id(channel, peer as usize);
         let Some(connection) = Self::lookup(&mut self.connections, id) else { return Ok(false) };
-        let is_short = piece.len < connection.limit && piece.len <= connection.capacity;
+        let is_short = piece.len < connection.limit_out && piece.len <= connection.capacity;
         if !is_short || connection.packing || !connection.has_credit() {
             return Ok(false);
         }
@@ -148,6 +148,7 @@ impl Core {
             piece.copy_to(head.start.wrapping_add(SHORT_HEADER));
         }
         self.copied.0 += piece.len as u64;
+        self.modules.copied += 1;
         to_send.send(HEADER - SHORT_HEADER, SHORT_HEADER + piece.len)?;
         Ok(true)
     }
@@ -169,6 +170,7 @@ impl Core {
         // SAFETY: the buffer is ours until it is sent, and has room for a header.
         unsafe { short.write(open.buffer.span.behind(HEADER - SHORT_HEADER)) };
         self.copied.0 += used as u64;
+        self.modules.copied += 1;
         port.send_part(id, open.buffer.index, HEADER - SHORT_HEADER, SHORT_HEADER + used)?;
         Ok(true)
     }

@@ -48,20 +48,29 @@ impl Core {
         self.rails[open.rail].port.release(id, open.buffer.index);
     }
 
-    /// Sends `used` bytes of the message in a buffer, if that can be now. Where its rail has died meanwhile, it goes by
-    /// another. `longs`: the message's long pieces so far.
-    #[inline]
-    pub(crate) fn send_data(
+    /// Sends `used` bytes of the message in a buffer, if that can be now, with the bytes of `parts` behind them. Where its
+    /// rail has died meanwhile, it goes by another. `longs`: the message's long pieces so far.
+    ///
+    /// # Safety
+    /// The parts are valid memory that nobody writes until [`Core::is_gathering`] denies it, or the connection is severed.
+    pub(crate) unsafe fn send_data(
         &mut self,
         id: LinkId,
         open: Open,
         used: usize,
+        parts: &[Span],
         flags: u8,
         longs: u16,
     ) -> Result<bool> {
         let connection = self.connection(id);
+        if !parts.is_empty()
+            && let Some(why) = &connection.failed
+        {
+            return Err(Error::Unreachable { rank: connection.peer, why: why.clone() });
+        }
         if connection.active != Some(open.rail) || connection.replaying.is_some() {
-            return self.send_elsewhere(id, open, used, flags, longs);
+            // SAFETY: the caller's promise.
+            return unsafe { self.send_elsewhere(id, open, used, parts, flags, longs) };
         }
         connection.data_sent = connection.data_sent.wrapping_add(1);
         let message = connection.message_out;
@@ -72,17 +81,77 @@ impl Core {
             message: message.into(),
             ..Header::default()
         };
+        if !parts.is_empty() {
+            // SAFETY: the caller's promise.
+            unsafe { self.send_gathered(id, open, used, parts, header)? };
+            return Ok(true);
+        }
+        let before = self.rails[open.rail].port.inline_packets();
         self.send_counted(id, open, used, header)?;
+        let went_inline = self.rails[open.rail].port.inline_packets() != before;
+        let counter = if went_inline { &mut self.modules.inline } else { &mut self.modules.copied };
+        *counter += 1;
+        self.copied.0 += used as u64;
         Ok(true)
     }
 
+    /// # Safety
+    /// As for [`Core::send_data`].
     #[cold]
-    fn send_elsewhere(&mut self, id: LinkId, open: Open, used: usize, flags: u8, longs: u16) -> Result<bool> {
+    unsafe fn send_elsewhere(
+        &mut self,
+        id: LinkId,
+        open: Open,
+        used: usize,
+        parts: &[Span],
+        flags: u8,
+        longs: u16,
+    ) -> Result<bool> {
         let Some(other) = self.open_packet(id)? else { return Ok(false) };
-        // SAFETY: both are buffers of ours that are not posted, the first also when its link is gone.
-        unsafe { other.room(0).fill(open.room(0).first(used)) };
+        let mut copied = 0;
+        for part in std::iter::once(&open.room(0).first(used)).chain(parts) {
+            // SAFETY: both buffers are ours and not posted, the first also when its link is gone; parts as we were promised.
+            copied += unsafe { other.room(copied).fill(*part) };
+        }
         self.drop_packet(id, open);
-        self.send_data(id, other, used, flags, longs)
+        // SAFETY: there are no parts: there are several rails, or were.
+        unsafe { self.send_data(id, other, copied, &[], flags, longs) }
+    }
+
+    /// Sends a packet that has a number, with bytes behind it that are taken from where they lie. It is not kept: there is
+    /// one rail.
+    ///
+    /// # Safety
+    /// As for [`Core::send_data`].
+    unsafe fn send_gathered(
+        &mut self,
+        id: LinkId,
+        open: Open,
+        used: usize,
+        parts: &[Span],
+        mut header: Header,
+    ) -> Result<()> {
+        let bytes: usize = parts.iter().map(Span::len).sum();
+        let connection = self.connection(id);
+        header.sequence = connection.sequence.into();
+        connection.sequence = connection.sequence.wrapping_add(1);
+        self.write_header(id, open, used + bytes, header);
+        // SAFETY: the caller's promise.
+        let gathered =
+            unsafe { self.rails[open.rail].port.send_gathered(id, open.buffer, HEADER + used, parts)? };
+        if gathered {
+            self.modules.gathered += 1;
+            self.copied.0 += used as u64;
+        } else {
+            self.modules.copied += 1;
+            self.copied.0 += (used + bytes) as u64;
+        }
+        Ok(())
+    }
+
+    /// Whether memory of the program's is still read for packets of that connection.
+    pub(crate) fn is_gathering(&self, id: LinkId) -> bool {
+        self.rails.iter().any(|rail| rail.port.is_gathering(id))
     }
 
     /// Sends a packet that has a number.
@@ -114,9 +183,16 @@ impl Core {
         id: LinkId,
         open: Open,
         used: usize,
-        mut header: Header,
+        header: Header,
         keep: bool,
     ) -> Result<()> {
+        self.write_header(id, open, used, header);
+        self.rails[open.rail].port.send(id, open.buffer, HEADER + used, keep)
+    }
+
+    /// Writes a packet's header, with the counters as they are.
+    #[inline]
+    fn write_header(&mut self, id: LinkId, open: Open, used: usize, mut header: Header) {
         let connection = self.connection(id);
         connection.told = (connection.data_freed, connection.control_freed, connection.expected);
         header.len = (used as u16).into();
@@ -126,7 +202,6 @@ impl Core {
         header.acknowledge = connection.expected.into();
         // SAFETY: the buffer is ours until it is sent, and has room for a header.
         unsafe { header.write(open.buffer.span) };
-        self.rails[open.rail].port.send(id, open.buffer, HEADER + used, keep)
     }
 
     /// Tells the peer the counters, when it is time for it.

@@ -24,6 +24,11 @@ pub struct Hello {
     pub described: U32,
     /// Rails that it asks for, a bit each.
     pub rails: U32,
+    /// 1: it can read memory that is offered, and offer some.
+    pub reads: U32,
+    /// Where it is not 0, this is about one more way from who asks on a link that is there already, for packets of so many
+    /// bytes.
+    pub inline: U32,
     /// The session's name, as a number.
     pub session: U64,
 }
@@ -49,6 +54,8 @@ impl Hello {
             threshold: number(threshold),
             described: u32::from(described).into(),
             rails: 0.into(),
+            reads: 1.into(),
+            inline: 0.into(),
             session: fingerprint(session).into(),
         }
     }

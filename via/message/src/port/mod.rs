@@ -10,8 +10,8 @@ pub mod vi;
 
 pub use hello::Hello;
 
-use crate::Result;
 use crate::span::Span;
+use crate::{Error, Result};
 
 /// Names a link: all links of a session have the same number at all of a rank's ports.
 pub type LinkId = u32;
@@ -54,8 +54,10 @@ pub enum Event {
     Down(LinkId, String),
     /// A packet has come.
     Packet(LinkId, Packet),
-    /// A put is over: the bytes are in the peer's memory, and ours are not read any more.
+    /// A put is over: the bytes are in the peer's memory, and ours are not read any more. Or a get: they are in ours.
     Put(LinkId, u64),
+    /// The smallest packets can go by [`Module::Inline`](crate::Module::Inline) now, or come so: [`Port::enable_inline`].
+    Inline(LinkId),
 }
 
 /// Whether a sleeper is woken.
@@ -135,6 +137,95 @@ pub trait Port: Send {
         token: &[u8; 16],
         offset: u64,
     ) -> Result<bool>;
+
+    /// Whether packets can take bytes from the program's memory ([`Port::send_gathered`]).
+    fn gathers(&self) -> bool {
+        false
+    }
+
+    /// As [`Port::send`] without `keep`, with what `parts` name behind the first `len` bytes of the buffer; which has room
+    /// for them, so that they may be copied there too. False: they were copied. Else they are read until
+    /// [`Port::is_gathering`] denies it.
+    ///
+    /// # Errors
+    /// The port is broken, or cannot do that.
+    ///
+    /// # Safety
+    /// The parts are valid memory that nobody writes before that.
+    unsafe fn send_gathered(
+        &mut self,
+        link: LinkId,
+        buffer: Buffer,
+        len: usize,
+        parts: &[Span],
+    ) -> Result<bool> {
+        let mut to = buffer.span.skip(len);
+        let mut all = len;
+        for part in parts {
+            // SAFETY: the caller's promise; the buffer is the caller's until it is sent.
+            let copied = unsafe { to.fill(*part) };
+            to = to.skip(copied);
+            all += copied;
+        }
+        self.send(link, buffer, all, false)?;
+        Ok(false)
+    }
+
+    /// Whether packets that took bytes from the program's memory are still reading them.
+    fn is_gathering(&self, _link: LinkId) -> bool {
+        false
+    }
+
+    /// Whether it can read peers' memory, and let them read ours ([`Port::get`], [`Port::offer`]).
+    fn reads(&self) -> bool {
+        false
+    }
+
+    /// Lets the peer of a link read memory, until [`Port::conceal`].
+    ///
+    /// # Errors
+    /// The memory cannot be registered; the port cannot do that.
+    ///
+    /// # Safety
+    /// The memory is valid and nobody writes it until [`Port::conceal`].
+    unsafe fn offer(&mut self, _link: LinkId, _memory: Span) -> Result<Exposure> {
+        Err(Error::Config("this port does not let peers read".to_owned()))
+    }
+
+    /// Fetches bytes of a peer's memory that it has offered, from `offset` on. False: not now. [`Event::Put`] tells when
+    /// it is over.
+    ///
+    /// # Errors
+    /// The memory cannot be registered; the port cannot do that.
+    ///
+    /// # Safety
+    /// The memory is valid and nobody else touches it until the get is over or the link is gone.
+    unsafe fn get(
+        &mut self,
+        _link: LinkId,
+        _id: u64,
+        _memory: Span,
+        _token: &[u8; 16],
+        _offset: u64,
+    ) -> Result<bool> {
+        Err(Error::Config("this port does not read".to_owned()))
+    }
+
+    /// The link's packets are numbered from now on, so that those that go inline may overtake others. Answers whether any
+    /// do, or may come so.
+    fn enable_inline(&mut self, _link: LinkId) -> bool {
+        false
+    }
+
+    /// Whether packets of the peer may come before others that it sent earlier, since some are sent inline.
+    fn overtakes(&self, _link: LinkId) -> bool {
+        false
+    }
+
+    /// Packets that have gone inline.
+    fn inline_packets(&self) -> u64 {
+        0
+    }
 
     /// Drives the port, and tells what has happened.
     ///

@@ -58,6 +58,8 @@ const LOOK: u32 = 256;
 struct Exposed {
     link: LinkId,
     memory: Span,
+    /// It is to be read, not to be put into.
+    is_offer: bool,
 }
 
 /// The port on a transport.
@@ -76,6 +78,8 @@ pub(crate) struct StreamPort {
     turns: u32,
     epochs: u32,
     asking: usize,
+    /// Links that were left since the other end broke the protocol.
+    lost: Vec<LinkId>,
 }
 
 impl StreamPort {
@@ -101,6 +105,7 @@ impl StreamPort {
             turns: 0,
             epochs: 0,
             asking: 0,
+            lost: Vec::new(),
         }
     }
 
@@ -122,6 +127,16 @@ impl StreamPort {
         if let Some(old) = self.links[at].replace(Box::new(link)) {
             self.asking -= usize::from(matches!(old.state, State::Asking { .. }));
         }
+    }
+
+    /// A name for memory that a peer may reach.
+    fn name(&mut self, exposed: Exposed) -> Exposure {
+        let id = self.next_exposure;
+        self.next_exposure += 1;
+        self.exposures.insert(id, exposed);
+        let mut token = [0; 16];
+        token[..8].copy_from_slice(id.as_bytes());
+        Exposure { id, token }
     }
 
     /// Looks after pipes that are being made.
@@ -219,17 +234,27 @@ impl StreamPort {
             return;
         }
         let exposures = &self.exposures;
-        let place = |exposure: u64, offset: u64, len: usize| {
-            let exposed = exposures.get(&exposure).filter(|exposed| exposed.link == id)?;
+        let find = |exposure: u64, offset: u64, len: usize, is_offer: bool| {
+            let is_meant = |exposed: &&Exposed| exposed.link == id && exposed.is_offer == is_offer;
+            let exposed = exposures.get(&exposure).filter(is_meant)?;
             let offset = usize::try_from(offset).ok()?;
             (offset.checked_add(len)? <= exposed.memory.len).then(|| exposed.memory.skip(offset).first(len))
         };
+        let place = |exposure, offset, len| find(exposure, offset, len, false);
         let outcome = link.write().and_then(|()| {
             while let Some(read) = link.read(&place)? {
                 match read {
                     Read::Packet(packet) => events.push(Event::Packet(id, packet)),
                     Read::Done(put) => events.push(Event::Put(id, put)),
                     Read::Put => {}
+                    Read::Get { exposure, offset, len, get } => {
+                        let memory =
+                            usize::try_from(len).ok().and_then(|len| find(exposure, offset, len, true));
+                        let Some(memory) = memory else {
+                            return Err(io::Error::other("it asks for memory that it was not offered"));
+                        };
+                        link.answer(get, memory, exposure);
+                    }
                 }
             }
             link.write()
@@ -239,6 +264,13 @@ impl StreamPort {
             events.push(Event::Down(id, e.to_string()));
         }
     }
+}
+
+/// The memory's number, as [`StreamPort::name`] wrote it.
+fn exposure_of(token: &[u8; 16]) -> u64 {
+    let mut number = [0; 8];
+    number.copy_from_slice(&token[..8]);
+    u64::from_ne_bytes(number)
 }
 
 impl Port for StreamPort {
@@ -283,19 +315,68 @@ impl Port for StreamPort {
         Ok(())
     }
 
+    fn gathers(&self) -> bool {
+        true
+    }
+
+    unsafe fn send_gathered(
+        &mut self,
+        id: LinkId,
+        buffer: Buffer,
+        len: usize,
+        parts: &[Span],
+    ) -> Result<bool> {
+        if let Some(link) = self.link(id) {
+            link.send_gathered(buffer, len, parts);
+            let _ = link.write();
+        }
+        Ok(true)
+    }
+
+    fn is_gathering(&self, id: LinkId) -> bool {
+        let link = self.links.get(id as usize).and_then(Option::as_deref);
+        link.is_some_and(|link| link.gathering > 0)
+    }
+
+    fn reads(&self) -> bool {
+        true
+    }
+
+    unsafe fn offer(&mut self, link: LinkId, memory: Span) -> Result<Exposure> {
+        Ok(self.name(Exposed { link, memory, is_offer: true }))
+    }
+
+    unsafe fn get(
+        &mut self,
+        id: LinkId,
+        get: u64,
+        memory: Span,
+        token: &[u8; 16],
+        offset: u64,
+    ) -> Result<bool> {
+        let puts = self.depth.puts;
+        let Some(link) = self.link(id).filter(|link| link.puts < puts && matches!(link.state, State::Up))
+        else {
+            return Ok(false);
+        };
+        link.get(get, memory, exposure_of(token), offset);
+        let _ = link.write();
+        Ok(true)
+    }
+
     unsafe fn expose(&mut self, link: LinkId, memory: Span) -> Result<Exposure> {
-        let id = self.next_exposure;
-        self.next_exposure += 1;
-        self.exposures.insert(id, Exposed { link, memory });
-        let mut token = [0; 16];
-        token[..8].copy_from_slice(id.as_bytes());
-        Ok(Exposure { id, token })
+        Ok(self.name(Exposed { link, memory, is_offer: false }))
     }
 
     fn conceal(&mut self, id: LinkId, exposure: u64) {
         self.exposures.remove(&exposure);
         if let Some(link) = self.link(id) {
             link.forget(exposure);
+            if link.is_answering(exposure) {
+                // The other end has said that it has what it asked for before it can have: the memory is the program's now.
+                link.leave();
+                self.lost.push(id);
+            }
         }
     }
 
@@ -312,10 +393,7 @@ impl Port for StreamPort {
         else {
             return Ok(false);
         };
-        let exposure = u64::from_ne_bytes([
-            token[0], token[1], token[2], token[3], token[4], token[5], token[6], token[7],
-        ]);
-        link.put(put, memory, exposure, offset);
+        link.put(put, memory, exposure_of(token), offset);
         let _ = link.write();
         Ok(true)
     }
@@ -324,6 +402,12 @@ impl Port for StreamPort {
         self.turns = self.turns.wrapping_add(1);
         if self.asking > 0 || !self.strangers.is_empty() || self.turns.is_multiple_of(LOOK) {
             self.look(events)?;
+        }
+        for id in self.lost.drain(..) {
+            events.push(Event::Down(
+                id,
+                "it broke the protocol: it says that it has read what it has not".to_owned(),
+            ));
         }
         for id in 0..self.links.len() {
             self.serve(id as LinkId, events);

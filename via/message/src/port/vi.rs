@@ -3,7 +3,10 @@
 //! Packets lie in registered buffers that are made with the link; long pieces are RDMA writes from and into registered
 //! memory of the program's.
 
+mod gathered;
+mod inline;
 mod link;
+mod transfer;
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,16 +14,18 @@ use std::time::{Duration, Instant};
 
 use uvia::{
     CacheLimits, Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Lease, Listener,
-    MacAddress, MemoryAttributes, MemoryHandle, NetAddress, Nic, ProtectionTag, RegistrationCache,
-    RemoteMemory, Request, ViAttributes, ViId,
+    MacAddress, MemoryAttributes, NetAddress, Nic, ProtectionTag, RegistrationCache, RemoteMemory, Request,
+    ViAttributes,
 };
 use zerocopy::IntoBytes;
 
 use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
+use gathered::Gatherer;
 pub(crate) use link::Ready;
 use link::{BULK, Link, State};
+use transfer::Put;
 
 /// How long one connection request may take before it is made anew.
 const REQUEST: Duration = Duration::from_secs(5);
@@ -34,6 +39,12 @@ mod what {
     pub(super) const RECEIVE: u64 = 0;
     pub(super) const SEND: u64 = 1;
     pub(super) const PUT: u64 = 2;
+    /// What the index says, in its upper bits.
+    pub(super) const OTHER: u64 = 3;
+    /// A packet that took bytes from the program's memory.
+    pub(super) const GATHERED: u32 = 0;
+    /// A packet by an interface of class Pio.
+    pub(super) const INLINE: u32 = 1 << 29;
 }
 
 impl Depth {
@@ -45,14 +56,6 @@ impl Depth {
 
 fn context(what: u64, index: u32, link: LinkId) -> u64 {
     what << 62 | u64::from(index) << 32 | u64::from(link)
-}
-
-/// A put that is under way.
-struct Put {
-    id: u64,
-    link: LinkId,
-    /// Keeps the memory registered.
-    _lease: Lease,
 }
 
 /// The port on virtual interfaces of one NIC.
@@ -80,6 +83,10 @@ pub struct ViPort {
     cache: RegistrationCache,
     exposures: HashMap<u64, Lease>,
     next_exposure: u64,
+    gatherer: Gatherer,
+    /// Up to how many bytes a packet goes inline, where that can be; and how many did.
+    inline_most: usize,
+    inline_packets: u64,
     puts: Vec<Option<Put>>,
     free_puts: Vec<u32>,
     // They move by the box.
@@ -89,7 +96,8 @@ pub struct ViPort {
 
 impl ViPort {
     /// A port on a NIC, for a rank of a session of `size` ranks; `hello` is what it says of itself, with whatever channel.
-    /// With `strict`, a put is over only when it is in the peer's memory, as it has to be beside other rails.
+    /// With `strict`, a put is over only when it is in the peer's memory, as it has to be beside other rails. Packets of up
+    /// to `inline_most` bytes go by an endpoint of class Pio, where one is granted.
     ///
     /// # Errors
     /// The NIC does not offer what is needed.
@@ -100,10 +108,12 @@ impl ViPort {
         hello: Hello,
         depth: Depth,
         strict: bool,
+        inline_most: usize,
     ) -> Result<Self> {
         let tag: ProtectionTag = nic.create_tag()?;
         let mut attributes = ViAttributes::new(tag);
         attributes.max_transfer_size = nic.properties().max_transfer_size.min(attributes.max_transfer_size);
+        attributes.rdma_read = true;
         attributes.send_depth = depth.packets + depth.puts;
         attributes.receive_depth = depth.receives();
         if strict {
@@ -111,8 +121,8 @@ impl ViPort {
         }
         let cq = nic.create_cq(attributes.send_depth + attributes.receive_depth)?;
         let listener = nic.listen(&discriminator(session, rank), 64)?;
-        let cache =
-            RegistrationCache::new(&nic, MemoryAttributes::remote_write(tag), CacheLimits::default())?;
+        let cache = RegistrationCache::new(&nic, MemoryAttributes::remote(tag), CacheLimits::default())?;
+        let gatherer = Gatherer::new(&cache.state());
         Ok(Self {
             session: session.to_owned(),
             rank,
@@ -133,6 +143,9 @@ impl ViPort {
             cache,
             exposures: HashMap::new(),
             next_exposure: 0,
+            gatherer,
+            inline_most,
+            inline_packets: 0,
             puts: Vec::new(),
             free_puts: Vec::new(),
             spare: Vec::new(),
@@ -143,12 +156,7 @@ impl ViPort {
     /// Makes an interface with its buffers, and posts the receives.
     fn make(&mut self, id: LinkId, state: State) -> Result<Box<Link>> {
         let entries = self.attributes.send_depth + self.attributes.receive_depth;
-        let needed = self.cq.promised() + entries;
-        if needed > self.cq.capacity() {
-            self.cq.resize(
-                needed.max(2 * self.cq.capacity()).min(self.nic.properties().max_cq_entries).max(needed),
-            )?;
-        }
+        self.make_room(entries)?;
         let vi = self.nic.create_vi(&self.attributes, Some(&self.cq), Some(&self.cq))?;
         let stride = self.depth.packet_bytes.next_multiple_of(64);
         let memory = self.nic.allocate(
@@ -157,6 +165,17 @@ impl ViPort {
         )?;
         self.epochs += 1;
         Link::new(id, self.epochs, vi, memory, stride, self.depth, state).map(Box::new)
+    }
+
+    /// Room for so many more completions.
+    fn make_room(&mut self, entries: usize) -> Result<()> {
+        let needed = self.cq.promised() + entries;
+        if needed > self.cq.capacity() {
+            self.cq.resize(
+                needed.max(2 * self.cq.capacity()).min(self.nic.properties().max_cq_entries).max(needed),
+            )?;
+        }
+        Ok(())
     }
 
     fn store(&mut self, id: LinkId, link: Box<Link>) {
@@ -191,12 +210,19 @@ impl ViPort {
         for id in 0..self.links.len() {
             let id = id as LinkId;
             let Some(link) = self.link(id) else { continue };
+            if link.inline.is_some() {
+                self.advance_inline(id);
+            }
+            let Some(link) = self.link(id) else { continue };
             let Some(outcome) = link.advance() else { continue };
             self.pending -= 1;
             let session = self.session.clone();
             let event = match outcome {
                 Ok(peer) => match Hello::read(&peer.private_data, &session) {
-                    Some(hello) => Event::Up(id, hello),
+                    Some(hello) => {
+                        self.ask_inline(id, peer.address.host);
+                        Event::Up(id, hello)
+                    }
                     None => self.lose(id, "its answer is not of this session".to_owned()),
                 },
                 Err(e) => self.lose(id, e.to_string()),
@@ -218,6 +244,9 @@ impl ViPort {
             return Ok(());
         }
         let id = (channel * self.size + rank) as LinkId;
+        if hello.inline.get() != 0 {
+            return self.asked_inline(request, id, hello.inline.get() as usize);
+        }
         let mine = self.rank;
         // Where both ask at once, the request of the lower rank is the one that counts.
         let welcome = match self.link(id).map(|link| &link.state) {
@@ -233,10 +262,12 @@ impl ViPort {
         let Some(vi) = &link.vi else { return Ok(()) };
         let mut answer = self.hello;
         answer.channel = hello.channel;
+        let remote = request.peer().address.host;
         match request.accept(vi, answer.as_bytes()) {
             Ok(_) => {
                 self.store(id, link);
                 self.news.push_back(Event::Up(id, hello));
+                self.ask_inline(id, remote);
             }
             // It asks again, or gives up.
             Err((request, e)) => {
@@ -250,7 +281,9 @@ impl ViPort {
     /// A link is gone.
     fn lose(&mut self, id: LinkId, why: String) -> Event {
         if let Some(link) = self.link(id) {
+            let asking_inline = link.inline.as_ref().is_some_and(|inline| !inline.is_up());
             link.leave();
+            self.pending -= usize::from(asking_inline);
         }
         Event::Down(id, why)
     }
@@ -325,7 +358,7 @@ impl ViPort {
     /// What the NIC has finished with.
     #[inline(always)]
     fn completed(&mut self, completion: Completion) -> Option<Event> {
-        let Completion { vi, descriptor, .. } = completion;
+        let Completion { vi, descriptor, queue } = completion;
         let context = descriptor.context;
         let id = context as LinkId;
         let index = (context >> 32) as u32 & 0x3fff_ffff;
@@ -342,13 +375,27 @@ impl ViPort {
                 _ => {}
             }
         }
-        self.completed_otherwise(vi, descriptor)
+        self.completed_otherwise(Completion { vi, queue, descriptor })
     }
 
     /// A put, something that failed, or something of a connection that was left.
     #[inline(never)]
-    fn completed_otherwise(&mut self, vi: ViId, descriptor: Box<Descriptor>) -> Option<Event> {
-        let (id, index) = (descriptor.context as LinkId, (descriptor.context >> 32) as u32 & 0x3fff_ffff);
+    fn completed_otherwise(&mut self, completion: Completion) -> Option<Event> {
+        let context = completion.descriptor.context;
+        let (id, index) = (context as LinkId, (context >> 32) as u32 & 0x3fff_ffff);
+        if context >> 62 == what::OTHER && index & what::INLINE != 0 {
+            return self.completed_inline(index & !what::INLINE, completion);
+        }
+        let Completion { vi, mut descriptor, .. } = completion;
+        if context >> 62 == what::OTHER {
+            descriptor.segments.clear();
+            let status = descriptor.status();
+            self.keep_spare(descriptor);
+            let id = self.gathered(index)?;
+            let link = self.link(id).filter(|link| link.is_of(vi) && !status.is_success())?;
+            let why = link.loss(status);
+            return Some(self.lose(id, why));
+        }
         if descriptor.context >> 62 == what::PUT {
             return self.put_is_over(index, descriptor, vi);
         }
@@ -358,26 +405,6 @@ impl ViPort {
         }
         let why = link.loss(descriptor.status());
         Some(self.lose(id, why))
-    }
-
-    fn put_is_over(&mut self, index: u32, mut descriptor: Box<Descriptor>, vi: ViId) -> Option<Event> {
-        let status = descriptor.status();
-        descriptor.segments.clear();
-        if self.spare.len() < self.depth.puts {
-            self.spare.push(descriptor);
-        }
-        let put = self.puts.get_mut(index as usize).and_then(Option::take)?;
-        self.free_puts.push(index);
-        let link = self.link(put.link)?;
-        if !link.is_of(vi) {
-            return None;
-        }
-        link.puts -= 1;
-        if status.is_success() {
-            return Some(Event::Put(put.link, put.id));
-        }
-        let why = link.loss(status);
-        Some(self.lose(put.link, why))
     }
 }
 
@@ -432,10 +459,77 @@ impl Port for ViPort {
     }
 
     fn send(&mut self, id: LinkId, buffer: Buffer, len: usize, keep: bool) -> Result<()> {
-        match self.link(id) {
-            Some(link) => link.send(buffer.index, 0, len, keep).map_err(|e| *e),
-            None => Ok(()),
+        let Some(link) = self.link(id) else { return Ok(()) };
+        if link.inline.is_some() && link.send_inline(id, buffer, len, keep) {
+            self.inline_packets += 1;
+            return Ok(());
         }
+        link.send(buffer.index, 0, len, keep).map_err(|e| *e)
+    }
+
+    fn gathers(&self) -> bool {
+        self.gatherer.is_possible()
+    }
+
+    unsafe fn send_gathered(
+        &mut self,
+        id: LinkId,
+        buffer: Buffer,
+        len: usize,
+        parts: &[Span],
+    ) -> Result<bool> {
+        // SAFETY: the caller's promise.
+        if unsafe { self.gather(id, buffer, len, parts)? } {
+            return Ok(true);
+        }
+        // SAFETY: the caller's promise; the buffer is ours until it is sent.
+        let copied = parts.iter().fold(len, |at, part| at + unsafe { buffer.span.skip(at).fill(*part) });
+        self.send(id, buffer, copied, false)?;
+        Ok(false)
+    }
+
+    fn is_gathering(&self, id: LinkId) -> bool {
+        let link = self.links.get(id as usize).and_then(Option::as_deref);
+        link.is_some_and(|link| link.vi.is_some() && link.gathering > 0)
+    }
+
+    fn reads(&self) -> bool {
+        true
+    }
+
+    unsafe fn offer(&mut self, id: LinkId, memory: Span) -> Result<Exposure> {
+        // SAFETY: the caller's promise. What the cache registers may be read and written.
+        unsafe { self.expose(id, memory) }
+    }
+
+    unsafe fn get(
+        &mut self,
+        id: LinkId,
+        get: u64,
+        memory: Span,
+        token: &[u8; 16],
+        offset: u64,
+    ) -> Result<bool> {
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer(id, get, memory, token, offset, uvia::Operation::RdmaRead) }
+    }
+
+    fn enable_inline(&mut self, id: LinkId) -> bool {
+        let Some(link) = self.link(id) else { return false };
+        if let Some(inline) = link.inline.as_mut().filter(|inline| inline.is_up()) {
+            inline.is_enabled = true;
+            return true;
+        }
+        link.inline_in.is_some()
+    }
+
+    fn overtakes(&self, id: LinkId) -> bool {
+        let link = self.links.get(id as usize).and_then(Option::as_deref);
+        link.is_some_and(|link| link.inline_in.is_some())
+    }
+
+    fn inline_packets(&self) -> u64 {
+        self.inline_packets
     }
 
     unsafe fn expose(&mut self, _link: LinkId, memory: Span) -> Result<Exposure> {
@@ -463,37 +557,8 @@ impl Port for ViPort {
         token: &[u8; 16],
         offset: u64,
     ) -> Result<bool> {
-        let depth = self.depth.puts;
-        match self.link(id) {
-            Some(link) if link.vi.is_some() && link.puts < depth => {}
-            _ => return Ok(false),
-        }
         // SAFETY: the caller's promise.
-        let lease = unsafe { self.cache.lease(memory.start, memory.len)? };
-        let [address, handle] = [0, 8].map(|at| {
-            token[at..].iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
-        });
-        let to = RemoteMemory { address: address.wrapping_add(offset), handle: MemoryHandle(handle as u32) };
-        let mut descriptor = self.spare.pop().unwrap_or_default();
-        descriptor.operation = uvia::Operation::RdmaWrite(to);
-        descriptor.segments.push(lease.segment(0..memory.len)?);
-        let index = self.free_puts.pop().unwrap_or_else(|| {
-            self.puts.push(None);
-            self.puts.len() as u32 - 1
-        });
-        descriptor.context = context(what::PUT, index, id);
-        self.puts[index as usize] = Some(Put { id: put, link: id, _lease: lease });
-        let Some(link) = self.link(id) else { return Ok(false) };
-        link.puts += 1;
-        if let Some(vi) = &link.vi
-            && let Err(refused) = vi.post_send(descriptor)
-        {
-            link.puts -= 1;
-            self.puts[index as usize] = None;
-            self.free_puts.push(index);
-            return Err(refused.error.into());
-        }
-        Ok(true)
+        unsafe { self.transfer(id, put, memory, token, offset, uvia::Operation::RdmaWrite) }
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<()> {
@@ -508,7 +573,9 @@ impl Port for ViPort {
 
     fn is_flushed(&self, id: LinkId) -> bool {
         match self.links.get(id as usize).and_then(Option::as_deref) {
-            Some(link) => link.vi.is_none() || (link.sending == 0 && link.puts == 0),
+            Some(link) => {
+                link.vi.is_none() || (link.sending == 0 && link.puts == 0 && link.is_inline_flushed())
+            }
             None => true,
         }
     }
@@ -516,8 +583,9 @@ impl Port for ViPort {
     fn leave(&mut self, id: LinkId) {
         if let Some(link) = self.link(id) {
             let asking = matches!(link.state, State::Asking { .. });
+            let asking_inline = link.inline.as_ref().is_some_and(|inline| !inline.is_up());
             link.leave();
-            self.pending -= usize::from(asking);
+            self.pending -= usize::from(asking) + usize::from(asking_inline);
         }
     }
 

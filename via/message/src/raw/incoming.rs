@@ -179,7 +179,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         self.more.get_or_insert_with(|| {
             let mut core = shared.core();
             let described = core.options.described;
-            let threshold = core.connection(id).threshold;
+            let threshold = core.connection(id).thresholds.long;
             Box::new(More { threshold, described, ..More::default() })
         })
     }
@@ -313,7 +313,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     async fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
         let (id, peer, position) = (self.intake.id, self.rank(), self.intake.pieces as usize - 1);
         let mut end = self.intake.current.filter(|current| current.flags & flag::LAST != 0);
-        if self.more().last && end.is_none() {
+        if self.more().last && end.is_none() && !self.shared.core().is_pulled(id, number) {
             return if self.more().packed_longs > number { Ok(true) } else { Err(self.too_short()) };
         }
         let come = |core: &mut Core| {
@@ -322,7 +322,9 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             }
             end = end.or_else(|| core.find_last(id));
             match end {
-                // All long pieces have come before a message ends.
+                // Those that are read come when they do.
+                Some(end) if core.is_pulled(id, number) && end.flags & flag::ABANDONED == 0 => Ok(None),
+                // All others have come before a message ends.
                 Some(end) if end.flags & flag::ABANDONED != 0 => Err(Error::Abandoned { rank: peer }),
                 Some(end) if end.longs > number => Ok(Some(true)),
                 Some(_) => Err(Error::Mismatch {
@@ -534,8 +536,25 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             let [packed, unpacked] = [packed, unpacked].map(|longs| format!("{longs} long pieces in all"));
             return Err(self.mismatch(&packed, &unpacked));
         }
+        if unpacked > 0 {
+            self.wait_pulled().await?;
+        }
         self.close();
         Ok(())
+    }
+
+    /// Waits until what is read has been.
+    async fn wait_pulled(&mut self) -> Result<()> {
+        let (id, longs) = (self.intake.id, self.more().longs);
+        let read = |core: &mut Core| {
+            for number in 0..longs {
+                if core.is_pulled(id, number) && !core.has_come(id, number)? {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        };
+        self.shared.until(self.waits, "a long piece", read).await
     }
 
     fn close(&mut self) {
@@ -548,8 +567,12 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// Throws away what is left.
     async fn discard(&mut self) -> Result<()> {
         self.more().waiting = Waiting::default();
-        if !self.more().last {
-            self.shared.core().refuse(self.intake.id)?;
+        // What is being read is waited for: its place is the program's again.
+        let id = self.intake.id;
+        let over = |core: &mut Core| Ok(core.stop_pulls(id));
+        self.shared.until(self.waits, "a long piece", over).await?;
+        if !self.more().last || self.shared.core().has_offers(id) {
+            self.shared.core().refuse(id)?;
         }
         loop {
             if let Some(current) = self.intake.current {

@@ -1,6 +1,7 @@
 //! Messages by address: what the safe forms and the C interface stand on.
 
 mod describe;
+mod gathering;
 mod incoming;
 mod outgoing;
 

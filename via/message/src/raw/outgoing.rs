@@ -6,7 +6,10 @@ use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 use super::describe::Description;
+use super::gathering::Gathering;
 use crate::core::{Core, LongOut, Outset};
+use crate::modules::choice::{self, Means};
+use crate::modules::{Module, Thresholds};
 use crate::packet::flag;
 use crate::shared::Shared;
 use crate::span::Span;
@@ -81,7 +84,8 @@ struct Lazy {
 struct More {
     /// Most bytes of the message in a packet.
     capacity: usize,
-    threshold: usize,
+    thresholds: Thresholds,
+    means: Means,
     described: bool,
     /// The receiver may wait for one of the pieces that are read at the end.
     later_express: bool,
@@ -90,6 +94,7 @@ struct More {
     pieces: usize,
     /// Short pieces that are read at the end.
     laters: Vec<Span>,
+    gathering: Gathering,
 }
 
 impl<S: Deref<Target = Shared>> Packing<S> {
@@ -158,8 +163,9 @@ impl<S: Deref<Target = Shared>> Packing<S> {
             let mut core = shared.core();
             let described = core.options.described;
             let connection = core.connection(id);
-            let (capacity, threshold) = (connection.capacity, connection.threshold);
-            Box::new(More { capacity, threshold, described, ..More::default() })
+            let (capacity, thresholds, means) =
+                (connection.capacity, connection.thresholds, connection.means);
+            Box::new(More { capacity, thresholds, means, described, ..More::default() })
         })
     }
 
@@ -241,14 +247,14 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// As for `pack`.
     async unsafe fn pack_any(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
         let more = self.more();
-        let threshold = more.threshold;
+        let module = choice::of_piece(piece.len, send, false, &more.thresholds, more.means);
         let position = more.pieces;
         more.pieces += 1;
         if more.described {
             let description = Description::of(position, piece.len, send, receive);
             self.append(Span::of(description.as_bytes()), 0).await?;
         }
-        if piece.len >= threshold {
+        if matches!(module, Module::Written | Module::Read) {
             // SAFETY: the caller's promise.
             return unsafe { self.pack_long(piece, send, receive).await };
         }
@@ -258,7 +264,35 @@ impl<S: Deref<Target = Shared>> Packing<S> {
             more.later_express |= receive == ReceiveMode::Express;
             return Ok(());
         }
-        self.append(piece, 0).await
+        // SAFETY: the caller's promise.
+        unsafe { self.carry(piece, module, 0).await }
+    }
+
+    /// Puts a short piece into packets.
+    ///
+    /// # Safety
+    /// It can be read; and until the message is over, where it is gathered.
+    async unsafe fn carry(&mut self, piece: Span, module: Module, flags: u8) -> Result<()> {
+        if module != Module::Gathered {
+            return self.append(piece, flags).await;
+        }
+        let mut left = piece;
+        while !left.is_empty() {
+            if self.out.open.is_none() {
+                self.open().await?;
+            }
+            let more = self.more();
+            let room = more.capacity - more.gathering.bytes();
+            let used = self.used();
+            let taken = self.more().gathering.add(left.first(room - used), used);
+            // What is copied next does not go behind it.
+            self.out.room = Span::NONE;
+            left = left.skip(taken);
+            if !left.is_empty() {
+                self.next_packet(flags).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies bytes behind those that are there, and sends what is full.
@@ -301,11 +335,10 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         let Some(open) = self.out.open else { return Ok(()) };
         let flags = flags | if self.out.first { flag::FIRST } else { 0 };
         let (id, used, longs) = (self.out.id, self.used(), self.more().longs);
+        let gathering = self.more().gathering.take();
         let send = |core: &mut Core| {
-            let sent = core.send_data(id, open, used, flags, longs)?;
-            if sent {
-                core.copied.0 += used as u64;
-            }
+            // SAFETY: as `pack` was promised: `end` and `give_up` wait until nothing is gathered any more.
+            let sent = unsafe { core.send_data(id, open, used, gathering.parts(), flags, longs)? };
             Ok(sent.then_some(()))
         };
         self.shared.until(self.waits, "room at the receiver", send).await?;
@@ -326,7 +359,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         receive: ReceiveMode,
     ) -> Result<()> {
         // What comes before it may be what the receiver waits for before it comes to this one.
-        if self.out.first || self.used() > 0 {
+        if self.out.first || self.holds() > 0 {
             self.flush(0).await?;
         }
         let more = self.more();
@@ -351,8 +384,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         if core.is_refused(id) {
             return Err(Error::Refused { rank: self.rank() });
         }
-        let long =
-            LongOut::new(number, piece, send != SendMode::Later, receive == ReceiveMode::Express, owned);
+        let long = LongOut::new(number, piece, send, receive == ReceiveMode::Express, owned);
         // SAFETY: the caller's promise, or a copy that is kept with it; `end` and `drop` wait until it is over.
         unsafe { core.add_long(id, long)? };
         drop(core);
@@ -381,10 +413,30 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         self.shared.until(self.waits, "a long piece to be taken", over).await
     }
 
-    /// Bytes of the message in the open packet.
+    /// What was to be gathered does not go.
+    fn drop_gathered(&mut self) {
+        let used = self.used();
+        let More { capacity, gathering, .. } = self.more();
+        let (capacity, had_parts) = (*capacity, gathering.take().bytes() > 0);
+        if let Some(open) = self.out.open.filter(|_| had_parts) {
+            self.out.room = open.room(used).first(capacity - used);
+        }
+    }
+
+    /// Bytes of the message in the open packet's buffer.
     fn used(&mut self) -> usize {
-        let capacity = self.more().capacity;
-        if self.out.open.is_some() { capacity - self.out.room.len } else { 0 }
+        let More { capacity, gathering, .. } = self.more();
+        let (capacity, begins_at) = (*capacity, gathering.begins_at());
+        match (&self.out.open, begins_at) {
+            (Some(_), Some(used)) => used,
+            (Some(_), None) => capacity - self.out.room.len,
+            (None, _) => 0,
+        }
+    }
+
+    /// Bytes of the message that the open packet carries.
+    fn holds(&mut self) -> usize {
+        self.used() + self.more().gathering.bytes()
     }
 
     /// As [`RawOutgoing::end`].
@@ -444,9 +496,23 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         if self.more().longs > 0 {
             self.wait_longs(None, false).await?;
         }
+        self.wait_gathered().await?;
         self.shared.core().end_outgoing(self.out.id);
         self.out.over = true;
         Ok(())
+    }
+
+    /// Waits until no packet reads memory of the program's.
+    async fn wait_gathered(&mut self) -> Result<()> {
+        if !self.more().gathering.was_used() {
+            return Ok(());
+        }
+        let (id, rank) = (self.out.id, self.rank());
+        let over = |core: &mut Core| match core.connection(id).failed.clone() {
+            Some(why) => Err(Error::Unreachable { rank, why }),
+            None => Ok((!core.is_gathering(id)).then_some(())),
+        };
+        self.shared.until(self.waits, "gathered bytes to be sent", over).await
     }
 
     #[inline(never)]
@@ -476,17 +542,20 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         let mut flags = flag::LAST;
         let laters = std::mem::take(&mut self.more().laters);
         if laters.iter().any(|piece| !piece.is_empty()) {
-            if self.used() > 0 {
+            if self.holds() > 0 {
                 self.flush(0).await?;
             }
+            let (thresholds, means) = (self.more().thresholds, self.more().means);
             for piece in laters {
-                self.append(piece, flag::LATER).await?;
+                let module = choice::of_piece(piece.len, SendMode::Later, false, &thresholds, means);
+                // SAFETY: as `pack` was promised.
+                unsafe { self.carry(piece, module, flag::LATER).await? };
             }
             flags |= flag::LATER;
         }
         if longs > 0 {
             // The receiver may need what is here to come to the long pieces.
-            if self.out.first || self.used() > 0 {
+            if self.out.first || self.holds() > 0 {
                 self.flush(flags & !flag::LAST).await?;
             }
             self.wait_longs(None, true).await?;
@@ -499,7 +568,8 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     async fn abandon(&mut self) -> Result<()> {
         // What has begun to be put is waited for, so that nothing comes when the receiver has gone on.
         let (id, peer) = (self.out.id, self.rank());
-        self.shared.core().give_up_longs(id);
+        self.drop_gathered();
+        self.shared.core().give_up_longs(id)?;
         let over = |core: &mut Core| {
             let complete = core.longs(id, None).complete;
             match core.connection(id).failed.clone() {
@@ -509,6 +579,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         };
         self.shared.until(self.waits, "a long piece to be taken", over).await?;
         self.flush(flag::LAST | flag::ABANDONED).await?;
+        self.wait_gathered().await?;
         self.shared.core().end_outgoing(id);
         Ok(())
     }

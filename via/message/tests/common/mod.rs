@@ -5,11 +5,13 @@
 pub mod program;
 pub mod suite;
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use uvia::{Nic, NicOptions};
+use uvia_driver::pio::AdapterMemory;
 use uvia_message::{Board, Directory, Policy, RailPort, Session, SessionOptions};
 
 /// Far beyond what anything needs.
@@ -19,6 +21,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Vi,
+    /// The same, of NICs with adapter memory.
+    Pio,
     Tcp,
     Shared,
     /// Virtual interfaces of the two adapters of a guest: even ranks have one, odd ranks the other.
@@ -34,7 +38,25 @@ pub fn fresh_name() -> String {
 
 /// A NIC of its own on shared memory.
 pub fn nic(device: &str, name: &str) -> Nic {
-    let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
+    open(device, NicOptions { name: Some(name.to_owned()), ..NicOptions::default() })
+}
+
+/// As [`nic`], with memory that stands for an adapter's, which all of this process share.
+pub fn nic_with_adapter_memory(device: &str, name: &str) -> Nic {
+    static MEMORY: OnceLock<Arc<AdapterMemory>> = OnceLock::new();
+    let memory = MEMORY.get_or_init(|| {
+        let fd =
+            memfd_create("adapter-memory", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memfd");
+        ftruncate(&fd, 1 << 20).expect("there is memory");
+        fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
+            .expect("it can be sealed");
+        AdapterMemory::of_file("memfd", fd).expect("it is adapter memory")
+    });
+    let adapter_memory = Some(memory.clone());
+    open(device, NicOptions { name: Some(name.to_owned()), adapter_memory, ..NicOptions::default() })
+}
+
+fn open(device: &str, options: NicOptions) -> Nic {
     let (adapter, domain) =
         uvia_driver::nic::open_named(device, &options.adapter).expect("shared memory opens");
     Nic::with_adapter(adapter, domain, options).expect("a NIC opens")
@@ -58,6 +80,10 @@ pub fn device(rank: usize) -> Nic {
 pub fn rail(kind: Kind, session: &str, number: usize, rank: usize) -> RailPort {
     match kind {
         Kind::Vi => RailPort::Vi(nic(&format!("shm:{session}-{number}"), &format!("{session}.{rank}"))),
+        Kind::Pio => {
+            let (device, name) = (format!("shm:{session}-{number}"), format!("{session}.{rank}"));
+            RailPort::Vi(nic_with_adapter_memory(&device, &name))
+        }
         Kind::Tcp => RailPort::Tcp("127.0.0.1:0".parse().expect("an address")),
         Kind::Shared => RailPort::Shared,
         Kind::Device => RailPort::Vi(device(rank)),

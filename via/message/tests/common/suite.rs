@@ -333,7 +333,7 @@ pub fn both_ends_may_send_beyond_what_the_other_has_room_for(rails: &[Kind]) {
         rails,
         |options| {
             options.window = WINDOW;
-            options.threshold = 4096;
+            options.thresholds.long = 4096;
         },
         |session| {
             let channel = session.channel(0, &[]).unwrap();
@@ -377,7 +377,7 @@ pub fn one_that_does_not_receive_stops_nobody_else(rails: &[Kind]) {
         rails,
         |options| {
             options.window = WINDOW;
-            options.threshold = 4096;
+            options.thresholds.long = 4096;
         },
         |session| {
             let channel = session.channel(0, &[]).unwrap();

@@ -23,6 +23,8 @@ struct Frame {
     exposure: U64,
     offset: U64,
     put: U64,
+    /// Of a question for memory: how many bytes.
+    wanted: U64,
 }
 
 const FRAME: usize = size_of::<Frame>();
@@ -34,6 +36,10 @@ mod kind {
     pub(super) const PUT: u32 = 3;
     /// A part has arrived.
     pub(super) const DONE: u32 = 4;
+    /// Bytes of offered memory are asked for.
+    pub(super) const GET: u32 = 5;
+    /// They are here.
+    pub(super) const ANSWER: u32 = 6;
 }
 
 /// How far a link is.
@@ -58,6 +64,8 @@ pub(super) enum State {
 struct Out {
     frame: Frame,
     body: Span,
+    /// What comes behind the body, from where it lies.
+    parts: Vec<Span>,
     sent: usize,
     /// The buffer that it lies in.
     buffer: Option<u32>,
@@ -74,6 +82,7 @@ struct Slot {
 #[derive(Clone, Copy)]
 enum Target {
     Packet(u32),
+    Got(Span),
     Memory { span: Span, exposure: u64 },
     Nowhere,
 }
@@ -83,6 +92,13 @@ pub(super) enum Read {
     Packet(Packet),
     Put,
     Done(u64),
+    /// Bytes of offered memory are asked for.
+    Get {
+        exposure: u64,
+        offset: u64,
+        len: u64,
+        get: u64,
+    },
 }
 
 /// Bytes that are read at once where a frame has fewer.
@@ -96,6 +112,10 @@ pub(super) struct Link {
     slots: Vec<Slot>,
     free: Vec<u32>,
     pub(super) puts: usize,
+    /// Memory that is fetched, by the gets' numbers.
+    gets: Vec<(u64, Span)>,
+    /// Packets that read the program's memory.
+    pub(super) gathering: usize,
     packets: Vec<Box<[u8]>>,
     free_packets: Vec<u32>,
     hello: Hello,
@@ -126,6 +146,8 @@ impl Link {
             slots: (0..count).map(|_| Slot { bytes: bytes(), posted: false, kept: false }).collect(),
             free: (0..count).rev().collect(),
             puts: 0,
+            gets: Vec::new(),
+            gathering: 0,
             packets: (0..count).map(|_| bytes()).collect(),
             free_packets: (0..count).rev().collect(),
             hello: Hello::new_zeroed(),
@@ -156,8 +178,9 @@ impl Link {
             exposure: exposure.into(),
             offset: offset.into(),
             put: put.into(),
+            wanted: 0.into(),
         };
-        self.out.push_back(Out { frame, body, sent: 0, buffer });
+        self.out.push_back(Out { frame, body, parts: Vec::new(), sent: 0, buffer });
     }
 
     /// Says who we are.
@@ -195,6 +218,41 @@ impl Link {
         }
     }
 
+    /// Sends a packet with bytes behind it that are taken from where they lie.
+    pub(super) fn send_gathered(&mut self, buffer: Buffer, len: usize, parts: &[Span]) {
+        self.send(buffer, len, false);
+        let bytes: usize = parts.iter().map(Span::len).sum();
+        if matches!(self.state, State::Up)
+            && let Some(out) = self.out.back_mut()
+        {
+            out.frame.len = ((len + bytes) as u32).into();
+            out.parts = parts.to_vec();
+            self.gathering += 1;
+        }
+    }
+
+    /// Asks for bytes of memory that was offered.
+    pub(super) fn get(&mut self, get: u64, memory: Span, exposure: u64, offset: u64) {
+        self.puts += 1;
+        self.gets.push((get, memory));
+        self.push(kind::GET, Span::NONE, exposure, offset, get, None);
+        if let Some(out) = self.out.back_mut() {
+            out.frame.wanted = (memory.len as u64).into();
+        }
+    }
+
+    /// Answers that, with offered memory.
+    pub(super) fn answer(&mut self, get: u64, memory: Span, exposure: u64) {
+        self.push(kind::ANSWER, memory, exposure, 0, get, None);
+    }
+
+    /// Whether offered memory is still to be sent.
+    pub(super) fn is_answering(&self, exposure: u64) -> bool {
+        let of =
+            |out: &Out| u32::from(out.frame.kind) == kind::ANSWER && out.frame.exposure.get() == exposure;
+        self.out.iter().any(of)
+    }
+
     pub(super) fn put(&mut self, put: u64, memory: Span, exposure: u64, offset: u64) {
         self.puts += 1;
         self.push(kind::PUT, memory, exposure, offset, put, None);
@@ -212,12 +270,25 @@ impl Link {
                 // over, or this link was left, which empties the queue.
                 unsafe { out.body.bytes() }
             };
-            let rest = &body[out.sent.saturating_sub(FRAME)..];
-            let written = pipe.write(&[IoSlice::new(head), IoSlice::new(rest)])?;
+            let len = out.frame.len.get() as usize;
+            let rest = &body[out.sent.saturating_sub(FRAME).min(body.len())..];
+            let written = if out.parts.is_empty() {
+                pipe.write(&[IoSlice::new(head), IoSlice::new(rest)])?
+            } else {
+                let mut slices = vec![IoSlice::new(head), IoSlice::new(rest)];
+                let mut skip = out.sent.saturating_sub(FRAME + body.len());
+                for part in &out.parts {
+                    // SAFETY: memory of a packet that is not written yet: nobody writes it before, or this link was left.
+                    slices.push(IoSlice::new(unsafe { part.skip(skip).bytes() }));
+                    skip = skip.saturating_sub(part.len);
+                }
+                pipe.write(&slices)?
+            };
             out.sent += written;
-            if out.sent < FRAME + body.len() {
+            if out.sent < FRAME + len {
                 return Ok(());
             }
+            self.gathering -= usize::from(!out.parts.is_empty());
             if let Some(index) = out.buffer {
                 let slot = &mut self.slots[index as usize];
                 slot.posted = false;
@@ -302,7 +373,11 @@ impl Link {
                     Some(span) => Target::Memory { span, exposure: frame.exposure.get() },
                     None => Target::Nowhere,
                 },
-                kind::DONE if len == 0 => Target::Nowhere,
+                kind::DONE | kind::GET if len == 0 => Target::Nowhere,
+                kind::ANSWER => match self.gets.iter().find(|(get, _)| *get == frame.put.get()) {
+                    Some((_, span)) if span.len == len => Target::Got(*span),
+                    _ => return Err(broken("an answer that nobody has asked for")),
+                },
                 _ => return Err(broken("a frame of no known kind")),
             };
         }
@@ -314,7 +389,7 @@ impl Link {
                     self.packets[index as usize] = bytes;
                     got?
                 }
-                Target::Memory { span, .. } => {
+                Target::Memory { span, .. } | Target::Got(span) => {
                     // SAFETY: exposed memory, which nobody else touches; `conceal` turns the target away from it.
                     let bytes = unsafe { span.skip(self.got).bytes_mut() };
                     self.take(bytes)?
@@ -343,7 +418,12 @@ impl Link {
                 self.push(kind::DONE, Span::new(std::ptr::null_mut(), 0), 0, 0, frame.put.get(), None);
                 Read::Put
             }
+            kind::GET => {
+                let (exposure, offset) = (frame.exposure.get(), frame.offset.get());
+                Read::Get { exposure, offset, len: frame.wanted.get(), get: frame.put.get() }
+            }
             _ => {
+                self.gets.retain(|(get, _)| *get != frame.put.get());
                 self.puts = self.puts.saturating_sub(1);
                 Read::Done(frame.put.get())
             }
@@ -377,7 +457,8 @@ impl Link {
     pub(super) fn leave(&mut self) {
         self.state = State::Down;
         self.out.clear();
-        self.puts = 0;
+        self.gets.clear();
+        (self.puts, self.gathering) = (0, 0);
         for slot in &mut self.slots {
             slot.posted = false;
         }

@@ -5,7 +5,10 @@ use std::time::Instant;
 use uvia::{Descriptor, Error as ViError, MemoryRegion, NetAddress, Peer, Status, Vi, ViId};
 use zerocopy::IntoBytes;
 
+use super::inline::{self, Inline, InlineSource};
 use super::{AGAIN, REQUEST, context, what};
+use crate::modules::Module;
+use crate::modules::choice;
 use crate::port::{Buffer, Depth, Hello, LinkId, Packet};
 use crate::span::Span;
 use crate::{Error, Result};
@@ -85,6 +88,11 @@ pub(super) struct Link {
     /// Packets and puts that are posted.
     pub(super) sending: usize,
     pub(super) puts: usize,
+    /// Packets that read the program's memory.
+    pub(super) gathering: usize,
+    /// The way of the smallest packets, where an endpoint of class Pio was granted; and the end of the peer's.
+    pub(super) inline: Option<Box<Inline>>,
+    pub(super) inline_in: Option<Box<InlineSource>>,
 }
 
 impl Link {
@@ -121,6 +129,9 @@ impl Link {
             free,
             sending: 0,
             puts: 0,
+            gathering: 0,
+            inline: None,
+            inline_in: None,
             memory,
         };
         for slot in &mut link.receives {
@@ -139,12 +150,73 @@ impl Link {
     /// Takes a receive's buffer back.
     #[inline(always)]
     pub(super) fn give_back(&mut self, index: u32) {
-        let Some(slot) = self.receives.get_mut(index as usize) else { return };
+        let Some(slot) = self.receives.get_mut(index as usize) else { return self.give_back_inline(index) };
         let Some(descriptor) = slot.descriptor.take() else { return };
         self.back.push(descriptor);
         if self.back.len() >= BULK {
             self.post_back();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn give_back_inline(&mut self, index: u32) {
+        if let Some(source) = &mut self.inline_in {
+            source.give_back(index.wrapping_sub(inline::FIRST));
+        }
+    }
+
+    /// Sends a packet inline, if it is one for that, and can.
+    #[inline(never)]
+    pub(super) fn send_inline(&mut self, id: LinkId, buffer: Buffer, len: usize, keep: bool) -> bool {
+        let (state, puts) = (&self.state, self.puts);
+        let Some(inline) = self.inline.as_mut().filter(|inline| inline.is_enabled) else { return false };
+        let module = choice::of_packet(len, inline.most, puts > 0);
+        // SAFETY: the buffer is the layer's, and not posted.
+        let packet = unsafe { buffer.span.first(len).bytes() };
+        if !matches!(state, State::Up) || module != Module::Inline || !inline.send(id, packet) {
+            return false;
+        }
+        if let Some(slot) = self.sends.get_mut(buffer.index as usize) {
+            slot.kept = keep;
+        }
+        if !keep {
+            self.free.push(buffer.index);
+        }
+        true
+    }
+
+    pub(super) fn is_inline_flushed(&self) -> bool {
+        self.inline.as_ref().is_none_or(|inline| inline.is_flushed())
+    }
+
+    /// Bytes from a buffer to the next.
+    pub(super) fn stride(&self) -> usize {
+        self.stride
+    }
+
+    /// The descriptor of a buffer, for a while.
+    pub(super) fn take_descriptor(&mut self, index: u32) -> Option<Box<Descriptor>> {
+        let slot = self.sends.get_mut(index as usize)?;
+        slot.kept = false;
+        slot.descriptor.take()
+    }
+
+    /// Gives it back, without having sent it.
+    pub(super) fn give_descriptor(&mut self, index: u32, descriptor: Box<Descriptor>) {
+        if let Some(slot) = self.sends.get_mut(index as usize) {
+            slot.descriptor = Some(descriptor);
+        }
+    }
+
+    /// Posts a packet that takes bytes from the program's memory.
+    pub(super) fn post_gathered(&mut self, descriptor: Box<Descriptor>) -> uvia::Result<()> {
+        if let Some(vi) = &self.vi {
+            vi.post_send(descriptor).map_err(|refused| refused.error)?;
+        }
+        self.sending += 1;
+        self.gathering += 1;
+        Ok(())
     }
 
     /// Posts the receives that were given back.
@@ -283,5 +355,9 @@ impl Link {
     pub(super) fn leave(&mut self) {
         self.state = State::Down;
         self.vi = None;
+        self.inline = None;
+        if let Some(source) = &mut self.inline_in {
+            source.leave();
+        }
     }
 }
