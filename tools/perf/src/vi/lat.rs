@@ -42,7 +42,7 @@ pub struct Messages {
     idle: Idle,
     /// What was received into last: posted again behind the next send, when the adapter is at work and not the peer
     /// that waits. Others are posted.
-    emptied: Option<Box<Descriptor>>,
+    emptied: Idle,
     /// What is sent where no memory has to be registered for it.
     injected: Option<Vec<u8>>,
     /// Polls of this end between those of a sender that has more frames to send.
@@ -65,7 +65,7 @@ impl Messages {
         }
         let stride = stride(&side, size);
         let injected = side.injects().then(|| vec![0; size]);
-        Ok(Self { side, size, idle, emptied: None, injected, stride })
+        Ok(Self { side, size, idle, emptied: Vec::with_capacity(1), injected, stride })
     }
 }
 
@@ -79,7 +79,7 @@ impl Exchange for Messages {
                     None => self.side.send(descriptor)?,
                     Some(bytes) => self.side.inject(descriptor, bytes)?,
                 }
-                return self.emptied.take().map_or(Ok(()), |emptied| self.side.receive(emptied));
+                return self.emptied.pop().map_or(Ok(()), |emptied| self.side.receive(emptied));
             }
             match self.side.poll()? {
                 Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
@@ -103,7 +103,7 @@ impl Exchange for Messages {
                             self.size
                         )));
                     }
-                    self.emptied = Some(done.descriptor);
+                    self.emptied.push(done.descriptor);
                     return Ok(());
                 }
                 None => {
