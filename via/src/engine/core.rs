@@ -18,6 +18,16 @@ const CROWDED_SHARE: usize = 8;
 /// How long the engine waits for a full adapter before it asks to be polled again.
 const FULL_RETRY: u64 = 50_000;
 
+/// From one burst to the next.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Gap {
+    pub(super) from: Time,
+    pub(super) to: Time,
+}
+
+/// From which length on it is one: small against the shortest time-out.
+const GAP: u64 = 1_000_000;
+
 pub(super) struct Core {
     pub(super) config: EngineConfig,
     pub(super) regions: RegionTable,
@@ -33,6 +43,10 @@ pub(super) struct Core {
     pub(super) busy: bool,
     /// No deadline of any connection, farewell or query is earlier.
     pub(super) next: Time,
+    /// The time when the engine was last driven: as good as the present one for what is posted between two bursts.
+    pub(super) seen: Time,
+    /// The last long time in which it was not driven: what was posted then has the time of its beginning.
+    pub(super) gap: Gap,
     /// When there is something to do: then, or at once while somebody waits for a turn. One look for both.
     pub(super) poll_at: Time,
     /// Of connections: an interface's own is not earlier.
@@ -68,6 +82,8 @@ impl Core {
             full: false,
             busy: false,
             next: Time::NEVER,
+            seen: Time(0),
+            gap: Gap { from: Time::NEVER, to: Time::NEVER },
             poll_at: Time::NEVER,
             deadlines: Deadlines::new(),
             chores: Time::NEVER,
@@ -97,6 +113,20 @@ impl Core {
         };
         self.share = share.min(self.config.tuning.window as usize) as u16;
         self.ack_every = self.config.tuning.ack_every.min(u32::from(self.share) / 4).max(1);
+    }
+
+    /// A burst begins.
+    #[inline(always)]
+    pub(super) fn begin_burst(&mut self, now: Time) {
+        if now.0.wrapping_sub(self.seen.0) > GAP {
+            self.end_gap(now);
+        }
+        self.seen = now;
+    }
+
+    #[cold]
+    fn end_gap(&mut self, now: Time) {
+        self.gap = Gap { from: self.seen, to: now };
     }
 
     /// Something that is no interface's is to be done then.

@@ -84,10 +84,12 @@ impl PlainSend<'_> {
         self.endpoint.short_header(self.core, len)
     }
 
-    /// The adapter has a copy of it. Where it has none nothing has happened.
+    /// The adapter has a copy of it. Where it has none nothing has happened. The time is asked for now and then only: else
+    /// the last burst's ([`Engine::begin_burst`]) is good enough.
     #[inline(always)]
-    pub fn sent(self, now: Time, descriptor: Box<Descriptor>, len: u32) {
-        self.endpoint.sent_short(self.core, now, descriptor, len, Hold::SENT);
+    pub fn sent(self, now: impl FnOnce() -> Time, descriptor: Box<Descriptor>, len: u32) {
+        let seen = self.core.seen;
+        self.endpoint.sent_short(self.core, seen, now, descriptor, len, Hold::SENT);
     }
 }
 
@@ -261,7 +263,7 @@ impl Engine {
                 Sent::Full | Sent::Gone => None,
             };
             if let Some(hold) = hold {
-                return endpoint.sent_short(core, now, descriptor, len, hold);
+                return endpoint.sent_short(core, now, || now, descriptor, len, hold);
             }
         }
         if endpoint.state == ViState::Connected {
@@ -316,6 +318,12 @@ impl Engine {
             return endpoint.flush_posted(WorkQueue::Receive, descriptor, out);
         }
         endpoint.receives.push(descriptor);
+    }
+
+    /// A burst begins: whoever uses [`Engine::plain_send`] says so before it receives.
+    #[inline(always)]
+    pub fn begin_burst(&mut self, now: Time) {
+        self.core.begin_burst(now);
     }
 
     /// Takes a frame from the wire.

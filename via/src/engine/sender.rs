@@ -3,7 +3,7 @@
 mod long;
 
 use super::congestion::{Timeout, Window};
-use super::core::Core;
+use super::core::{Core, Gap};
 use super::endpoint::{Endpoint, SendWork};
 use super::hold::{Hold, Stage};
 use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
@@ -265,6 +265,13 @@ impl Sender {
         self.outstanding() < self.peer_window.min(WINDOW as u32) && self.pipe() < self.window.size
     }
 
+    /// What was sent while the engine was not driven counts from when it is again: nothing could be heard before.
+    pub(super) fn skip(&mut self, gap: Gap) {
+        if self.timer_from == gap.from {
+            self.timer_from = gap.to;
+        }
+    }
+
     /// When a frame will be taken for lost because nothing was heard.
     pub(super) fn timer(&self, tuning: &Tuning) -> Option<Time> {
         (self.outstanding() != 0).then(|| self.timeout.at(self.timer_from, tuning))
@@ -479,7 +486,8 @@ impl Endpoint {
     pub(super) fn sent_short(
         &mut self,
         core: &mut Core,
-        now: Time,
+        about_now: Time,
+        now: impl FnOnce() -> Time,
         mut descriptor: Box<crate::Descriptor>,
         len: u32,
         hold: Hold,
@@ -496,12 +504,12 @@ impl Endpoint {
         self.sends.push(SendWork { descriptor, end, hold });
         self.receiver.acknowledged_all();
         if sequence == sender.measure_at {
-            sender.measure(sequence, now);
+            sender.measure(sequence, now());
         }
         if sequence == sender.una {
-            sender.timer_from = now;
+            sender.timer_from = about_now;
             // All else was acknowledged.
-            let at = sender.timeout.first_at(now);
+            let at = sender.timeout.first_at(about_now);
             if at < self.deadline {
                 self.deadline = at;
                 core.wake_vi(self.id.slot() as u16, at);

@@ -27,6 +27,7 @@ impl Endpoint {
         if !self.tend_not_ready(core, now, out) {
             return;
         }
+        self.sender.skip(core.gap);
         let tuning = &core.config.tuning;
         let peer_timeout = tuning.peer_timeout;
         let ask = self.sender.timer(tuning).unwrap_or_else(|| self.next_probe(tuning));

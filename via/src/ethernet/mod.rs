@@ -154,7 +154,7 @@ impl Ethernet {
                 Ok(true) => {
                     // It is the only frame of this post: the adapter is told at once, and the rest is done meanwhile.
                     let told = self.adapter.flush();
-                    send.sent(Time(self.clock.now()), descriptor, len);
+                    send.sent(|| Time(self.clock.now()), descriptor, len);
                     return match told {
                         Ok(()) => true,
                         Err(e) => self.failed(e.into()),
@@ -404,6 +404,7 @@ impl Provider for Ethernet {
     fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
         let now = self.now();
         let engine = &mut self.engine;
+        engine.begin_burst(now);
         let mut out = Receiving { port: &mut self.port, sinks: &mut *sinks };
         // All that it needs is its own: one step to each.
         let mut take = move |frame: RxFrame<'_>| engine.receive(now, frame, &mut out);
