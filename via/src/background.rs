@@ -173,3 +173,30 @@ fn drive(nic: &Shared, active: &mut Instant, interrupts: bool) -> Result<(Durati
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Nic, NicOptions, Progress};
+
+    /// Whoever polls would find nothing for as long as the thread waited in their way, and that is until it is run again:
+    /// for ever where those who poll have all processors at real-time priority.
+    #[test]
+    fn the_thread_keeps_nobody_off_while_it_waits_for_the_nic() {
+        let device = format!("shm:background-{}", std::process::id());
+        let nic =
+            Nic::open(&device, NicOptions { progress: Progress::Thread, ..NicOptions::default() }).unwrap();
+        let shared = nic.shared();
+        for _ in 0..10 {
+            // It sleeps, or is about to; this wakes it, and it has to take back that it sleeps.
+            let held = shared.core();
+            let end = Instant::now() + 2 * PATIENCE;
+            while Instant::now() < end {
+                assert!(!shared.is_awaited(), "the NIC's thread keeps others off");
+                std::thread::sleep(PATIENCE / 10);
+            }
+            drop(held);
+            std::thread::sleep(PATIENCE);
+        }
+    }
+}

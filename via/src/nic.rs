@@ -353,6 +353,12 @@ impl Shared {
         self.core.wait_up_to(patience)
     }
 
+    /// Whether somebody waits for the turn.
+    #[cfg(test)]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.core.is_awaited()
+    }
+
     /// Lets who drives it next look for what came up.
     #[cold]
     pub(crate) fn leave_word(&self) {

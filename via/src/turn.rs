@@ -77,6 +77,12 @@ impl<T> Turn<T> {
         Some((guard, word))
     }
 
+    /// Whether somebody waits for it.
+    #[cfg(test)]
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.attention.load(Ordering::Relaxed) & !WORD != 0
+    }
+
     /// Whether a try leaves the turn to those who wait for it.
     fn keeps_off(&self) -> bool {
         if self.held.load(Ordering::Relaxed) {

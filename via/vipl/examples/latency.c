@@ -5,7 +5,8 @@
  *     latency [OPTIONS] DEVICE HOST     on another; prints the figures
  *
  *     --size BYTES      of a message (64; both ends have to be told the same)
- *     --rounds COUNT    round trips that are counted (100000)
+ *     --rounds COUNT    round trips that are counted (100000): so many for the mean, in which the clock is not looked at in
+ *                       between, and as many for the rest
  *     --warm COUNT      round trips before these (10000)
  *     --json            prints one line of JSON
  */
@@ -103,31 +104,32 @@ static void report(double *halves, double mean)
 /* The figures are of the client alone: the server answers. */
 static void ask(End *end)
 {
-    double *halves = calloc((size_t)rounds, sizeof *halves), start = 0, last = 0;
+    double *halves = calloc((size_t)rounds, sizeof *halves), start = 0, last = 0, mean = 0;
     long n;
     if (halves == NULL)
         exit(1);
-    for (n = 0; n < warm + rounds; n++) {
-        double time;
+    for (n = 0; n < warm + 2 * rounds; n++) {
         if (n == warm)
-            start = last = now();
+            start = now();
+        else if (n == warm + rounds)
+            mean = ((last = now()) - start) / 2 / (double)rounds;
         put(end, n, n == 0 ? -1 : (int)((n - 1) % DEPTH));
         take(end, n);
-        if (n >= warm) {
-            time = now();
-            halves[n - warm] = (time - last) / 2;
+        if (n >= warm + rounds) {
+            double time = now();
+            halves[n - warm - rounds] = (time - last) / 2;
             last = time;
         }
     }
     sent(end);
-    report(halves, (last - start) / 2 / (double)rounds);
+    report(halves, mean);
     free(halves);
 }
 
 static void answer(End *end)
 {
     long n;
-    for (n = 0; n < warm + rounds; n++) {
+    for (n = 0; n < warm + 2 * rounds; n++) {
         take(end, n);
         put(end, n, (int)(n % DEPTH));
     }

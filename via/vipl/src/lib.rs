@@ -10,6 +10,7 @@ mod config;
 mod connect;
 mod cq;
 mod device;
+mod entries;
 mod errors;
 mod handles;
 mod lock;

@@ -1,18 +1,16 @@
 //! A work queue as VIPL has it: the program's descriptors in the order in which they were posted.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{Ordering, fence};
 
 use uvia::{MemoryRegion, ProtectionTag, Status, WorkQueue};
 
+use crate::entries::{Entries, Entry, State};
 use crate::types::{self, Descriptor};
 
 /// The descriptors of a work queue, from their posts until the program has them back.
 pub(crate) struct Queue {
     which: WorkQueue,
-    entries: VecDeque<Entry>,
-    /// The number of the first entry; later ones count on from it, wrapping.
-    first: u32,
+    entries: Entries,
     /// How many from the first on are done.
     settled: usize,
     /// How many are done with, or refused, and not settled yet.
@@ -34,26 +32,6 @@ pub(crate) struct Spare {
     pub(crate) work: Box<uvia::Descriptor>,
     /// Where the program's descriptor lay.
     pub(crate) memory: Option<MemoryRegion>,
-}
-
-struct Entry {
-    descriptor: *mut Descriptor,
-    /// Keeps the descriptor's memory registered until it is written back to.
-    memory: Option<MemoryRegion>,
-    /// The operation's bits in the status.
-    operation: u32,
-    state: State,
-}
-
-// SAFETY: the pointer is an address in registered memory of the program's, which any thread may use.
-unsafe impl Send for Entry {}
-
-enum State {
-    /// uvia has it.
-    Posted,
-    /// It was not given to uvia, and completes with this when its turn comes.
-    Refused(Status),
-    Done(Status),
 }
 
 /// What the head of a queue is.
@@ -79,8 +57,7 @@ impl Queue {
     pub(crate) fn new(which: WorkQueue, tag: ProtectionTag, depth: usize) -> Self {
         Self {
             which,
-            entries: VecDeque::new(),
-            first: 0,
+            entries: Entries::new(),
             settled: 0,
             unsettled: 0,
             poisoned: false,
@@ -141,7 +118,7 @@ impl Queue {
     /// The number that the next entry gets.
     #[inline]
     pub(crate) fn next(&self) -> u32 {
-        self.first.wrapping_add(self.entries.len() as u32)
+        self.entries.next()
     }
 
     /// Puts in a descriptor that uvia is given.
@@ -152,13 +129,13 @@ impl Queue {
         memory: Option<MemoryRegion>,
         operation: u32,
     ) {
-        self.entries.push_back(Entry { descriptor, memory, operation, state: State::Posted });
+        self.entries.push(Entry { descriptor, memory, operation, state: State::Posted });
     }
 
     /// The last one was not taken after all.
     #[cold]
     pub(crate) fn refuse_last(&mut self, status: Status) {
-        if let Some(entry) = self.entries.back_mut() {
+        if let Some(entry) = self.entries.last_mut() {
             entry.state = State::Refused(status);
             self.unsettled += 1;
         }
@@ -175,7 +152,7 @@ impl Queue {
     ) {
         let state = State::Refused(status);
         self.unsettled += 1;
-        self.entries.push_back(Entry { descriptor, memory: Some(memory), operation, state });
+        self.entries.push(Entry { descriptor, memory: Some(memory), operation, state });
     }
 
     /// What is posted from now on is flushed, until the interface is disconnected.
@@ -195,7 +172,7 @@ impl Queue {
     /// Takes what uvia gives back of entry `number`, and tells the program's descriptor.
     #[inline]
     pub(crate) fn finish(&mut self, number: u32, done: Box<uvia::Descriptor>) {
-        let index = number.wrapping_sub(self.first) as usize;
+        let index = number.wrapping_sub(self.entries.first()) as usize;
         let which = self.which;
         let mut memory = None;
         if let Some(entry) = self.entries.get_mut(index).filter(|e| matches!(e.state, State::Posted)) {
@@ -217,11 +194,10 @@ impl Queue {
         number: u32,
         done: Box<uvia::Descriptor>,
     ) -> Result<(*mut Descriptor, bool), Box<uvia::Descriptor>> {
-        if number != self.first || self.unsettled != 0 {
+        if number != self.entries.first() || self.unsettled != 0 {
             return Err(done);
         }
-        let Some(entry) = self.entries.front_mut().filter(|entry| matches!(entry.state, State::Posted))
-        else {
+        let Some(entry) = self.entries.get_mut(0).filter(|entry| matches!(entry.state, State::Posted)) else {
             return Err(done);
         };
         let immediate = match self.which {
@@ -231,8 +207,7 @@ impl Queue {
         let status = done.status();
         let memory = entry.finish(status, done.length(), immediate);
         let descriptor = entry.descriptor;
-        self.entries.pop_front();
-        self.first = self.first.wrapping_add(1);
+        self.entries.pop();
         self.recycle(done, memory);
         Ok((descriptor, status.is_success()))
     }
@@ -264,11 +239,10 @@ impl Queue {
         if self.settled == 0 {
             return if self.entries.is_empty() { Head::Empty } else { Head::InProgress };
         }
-        let Some(Entry { descriptor, state: State::Done(status), .. }) = self.entries.pop_front() else {
+        let Some(&mut Entry { descriptor, state: State::Done(status), .. }) = self.entries.pop() else {
             return Head::Empty;
         };
         self.settled -= 1;
-        self.first = self.first.wrapping_add(1);
         Head::Taken(descriptor, status.is_success())
     }
 }
