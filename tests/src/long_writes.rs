@@ -56,6 +56,27 @@ impl LongWrites {
         Ok(())
     }
 
+    /// As [`LongWrites::round`], until nothing is under way and the ends have nothing more to tell each other.
+    ///
+    /// # Errors
+    /// A fault of an adapter.
+    pub fn drain(&mut self, mut turn: impl FnMut()) -> uvia::Result<()> {
+        /// Turns after the last one that has brought something: with 1 us each, more than an acknowledgement waits.
+        const QUIET: usize = 2_000;
+        let ViPair { a, b } = &self.pair;
+        let mut quiet = 0;
+        while self.idle.len() < AHEAD || quiet < QUIET {
+            turn();
+            let came = b.nic.poll()? + a.nic.poll()? + a.cq.poll_into(&mut self.completions)?;
+            while let Some(completion) = self.completions.pop() {
+                assert!(completion.descriptor.status().is_success(), "{:?}", completion.descriptor.status());
+                self.idle.push(completion.descriptor);
+            }
+            quiet = if came == 0 { quiet + 1 } else { 0 };
+        }
+        Ok(())
+    }
+
     /// The pair.
     pub fn pair(&self) -> &ViPair {
         &self.pair

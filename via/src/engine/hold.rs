@@ -62,16 +62,15 @@ impl Hold {
         self.0 += frames * REFERENCE;
     }
 
-    /// One frame less does.
+    /// So many frames less do.
     #[inline]
-    pub(super) fn let_go(&mut self) {
-        if self.is_referred_to() {
-            self.0 -= REFERENCE;
-        }
+    pub(super) fn let_go(&mut self, frames: u32) {
+        let references = self.0 & !(STAGES | UNANSWERED);
+        self.0 -= references.min(frames * REFERENCE);
     }
 
     /// Whether frames refer to its memory.
-    #[inline]
+    #[cfg(test)]
     pub(super) fn is_referred_to(self) -> bool {
         self.0 & !(STAGES | UNANSWERED) != 0
     }
@@ -110,21 +109,27 @@ mod tests {
         hold.ask();
         hold.set_stage(Stage::Sent);
         assert!(hold.stage() == Stage::Sent && hold.is_referred_to() && hold.is_unanswered());
-        hold.let_go();
-        hold.let_go();
+        hold.let_go(1);
+        hold.let_go(1);
         // One that was never there changes nothing.
-        hold.let_go();
+        hold.let_go(1);
         assert!(!hold.is_referred_to() && !hold.is_free() && hold != Hold::SENT);
         hold.answered();
         assert!(hold.is_free() && hold == Hold::SENT);
         hold.refer();
         hold.set_stage(Stage::Ended);
         assert_ne!(hold, Hold::ENDED);
-        hold.let_go();
+        hold.let_go(1);
         assert_eq!(hold, Hold::ENDED);
         assert_eq!(Hold::WAITING.stage(), Stage::Waiting);
         let mut hold = Hold::REFERRED_TO;
-        hold.let_go();
+        hold.refer_more(4);
+        hold.ask();
+        hold.let_go(3);
+        assert!(hold.is_referred_to());
+        // More than there are.
+        hold.let_go(3);
+        hold.answered();
         assert_eq!(hold, Hold::SENT);
     }
 }

@@ -448,9 +448,9 @@ impl Engine {
         endpoint.settle();
     }
 
-    /// The adapter no longer refers to the payload of a frame.
+    /// The adapter no longer refers to the payload of so many frames that were offered with this token.
     #[inline]
-    pub fn transmitted<O: Output + ?Sized>(&mut self, token: FrameToken, out: &mut O) {
+    pub fn transmitted<O: Output + ?Sized>(&mut self, token: FrameToken, count: u32, out: &mut O) {
         let slot = ((token.0 & !ANSWER) >> 48) as usize;
         let Some(Slot { generation, endpoint: Some(endpoint) }) = self.vis.get_mut(slot) else {
             return;
@@ -459,10 +459,10 @@ impl Engine {
             return;
         }
         if token.0 & ANSWER != 0 {
-            return endpoint.answer_transmitted(token.0 as u32);
+            return endpoint.answer_transmitted(token.0 as u32, count);
         }
         if let Some(work) = endpoint.sends.get_mut(token.0 as u32) {
-            work.hold.let_go();
+            work.hold.let_go(count);
             if work.hold.is_free() {
                 endpoint.complete_sends(out);
             }
@@ -509,10 +509,10 @@ impl Engine {
 }
 
 impl Endpoint {
-    /// The adapter no longer refers to the memory of a frame of an answer.
-    fn answer_transmitted(&mut self, number: u32) {
+    /// The adapter no longer refers to the memory of so many frames of an answer.
+    fn answer_transmitted(&mut self, number: u32, count: u32) {
         if let Some(answer) = self.reads.answers.get_mut(number) {
-            answer.hold.let_go();
+            answer.hold.let_go(count);
         }
         self.reads.release(self.sender.acknowledged());
     }

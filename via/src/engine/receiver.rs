@@ -516,9 +516,8 @@ impl Endpoint {
         if !last {
             self.receiver.offset = end;
             self.receiver.write = true;
-            if let Some((region, offset)) = target.filter(|_| self.has_runs()) {
-                let start = offset - piece.offset as usize;
-                core.begin_run(Run::new(self.slot(), piece.remote, region, start));
+            if let Some((region, offset)) = target {
+                self.begin_run(core, piece.remote, region, offset - piece.offset as usize);
             }
             return Ok(());
         }

@@ -125,11 +125,23 @@ impl Ethernet {
     fn reclaim(&mut self, sinks: &mut Sinks) -> Result<()> {
         let engine = &mut self.engine;
         let port = &mut self.port;
-        self.adapter.reclaim(&mut |slot| {
+        // The frames of a long message are told of together.
+        let (mut last, mut count) = (engine::FrameToken::NO_MEMORY, 0);
+        let outcome = self.adapter.reclaim(&mut |slot| {
             if let Some(token) = port.transmitter.reclaimed(slot) {
-                transmitted(engine, token, &mut Receiving { port, sinks });
+                if token != last {
+                    if count != 0 {
+                        transmitted(engine, last, count, &mut Receiving { port, sinks });
+                    }
+                    (last, count) = (token, 0);
+                }
+                count += 1;
             }
-        })?;
+        });
+        if count != 0 {
+            transmitted(engine, last, count, &mut Receiving { port, sinks });
+        }
+        outcome?;
         Ok(())
     }
 }
@@ -388,11 +400,11 @@ impl engine::Output for Out<'_> {
 
 /// Apart, so that frames of copied bytes are taken back in a few instructions.
 #[inline(never)]
-fn transmitted(engine: &mut Engine, token: engine::FrameToken, out: &mut Receiving<'_>) {
+fn transmitted(engine: &mut Engine, token: engine::FrameToken, count: u32, out: &mut Receiving<'_>) {
     if out.port.due.contains(Due::PIO) {
-        out.port.pio.landed(token);
+        (0..count).for_each(|_| out.port.pio.landed(token));
     }
-    engine.transmitted(token, out);
+    engine.transmitted(token, count, out);
 }
 
 impl Provider for Ethernet {

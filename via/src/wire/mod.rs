@@ -58,6 +58,15 @@ pub(crate) type Words = [u64; FIXED / 8];
 const SIGNATURE_BITS: u64 =
     (SIGNATURE[0] as u64) << 32 | (SIGNATURE[1] as u64) << 40 | (SIGNATURE[2] as u64) << 48;
 
+/// The bits of word 1 that say that a frame is ours, and of which kind.
+pub(crate) const SIGNATURE_AND_KIND: u64 = 0xffff_ffff_0000_0000;
+
+/// These bits of a frame of that kind.
+#[inline(always)]
+pub(crate) fn signature(kind: u8) -> u64 {
+    SIGNATURE_BITS | u64::from(kind) << 56
+}
+
 /// The kind of a frame; none for frames that are not ours or of another version.
 #[inline(always)]
 pub(crate) fn kind(head: &Words) -> Option<u8> {

@@ -1,7 +1,7 @@
 //! What a message costs over a raw frame, in instructions: a count that repeats exactly, and may only fall.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::host::cargo;
 use crate::report::{Failure, Report, Verdict};
@@ -43,9 +43,49 @@ pub fn run(report: &mut Report) {
         }
         Ok(Verdict::Passed)
     });
+    long(report);
     crowd(report);
     vipl(report);
     messages(report);
+}
+
+/// The figure on record of a frame of a long RDMA write.
+const RECORD_OF_WRITES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions-write.txt");
+/// Bytes of such a write, and writes of the two counts that are compared.
+const WRITE: u64 = 1 << 20;
+const WRITES: [u64; 2] = [2, 12];
+
+/// Counts a frame of RDMA writes of 1 MiB, both ends and the adapters made of memory between them included.
+fn long(report: &mut Report) {
+    report.case("a frame of a long RDMA write takes no more instructions than before", || {
+        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
+        }
+        let program = build()?;
+        let count = |writes: u64| -> Result<(u64, u64), Failure> {
+            let mut command = Command::new("valgrind");
+            command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(&program);
+            let output = command.args(["write", &WRITE.to_string(), &writes.to_string()]).output()?;
+            let text = String::from_utf8_lossy(&output.stdout);
+            let frames = text.split_once(" frames there").and_then(|(count, _)| count.parse().ok());
+            Ok((instructions(&command, &output)?, frames.ok_or("uvia-count told no frames")?))
+        };
+        let [few, many] = WRITES;
+        let (few, many) = (count(few)?, count(many)?);
+        let (total, frames) = (many.0.saturating_sub(few.0), many.1.saturating_sub(few.1));
+        let each = total.checked_div(frames).ok_or("more writes took no more frames")?;
+        println!("   {each} instructions a frame of a write of {WRITE} bytes");
+        let (recorded, compiler) = record(RECORD_OF_WRITES)?;
+        let ours = rustc()?;
+        let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
+        if each > allowed {
+            return Err(format!("{each} instructions, {recorded} on record: find what grew").into());
+        }
+        if compiler == ours && each + recorded / 25 < recorded {
+            println!("   {recorded} on record: write {each} into {RECORD_OF_WRITES}");
+        }
+        Ok(Verdict::Passed)
+    });
 }
 
 /// The figure on record of what the message layer adds.
@@ -192,6 +232,11 @@ fn total(program: &Path, kind: &str, number: u64, rounds: u64) -> Result<u64, Fa
 /// Instructions that callgrind has counted.
 fn collected(command: &mut Command) -> Result<u64, Failure> {
     let output = command.stdin(Stdio::null()).output()?;
+    instructions(command, &output)
+}
+
+/// Instructions that callgrind has told of.
+fn instructions(command: &Command, output: &Output) -> Result<u64, Failure> {
     let text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(format!("{command:?}: {}\n{text}", output.status).into());

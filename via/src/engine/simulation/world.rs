@@ -198,7 +198,7 @@ impl World {
             }
             let (now, engine, port) = self.at(n);
             while let Some(token) = port.reclaim() {
-                engine.transmitted(token, port);
+                engine.transmitted(token, 1, port);
             }
             engine.poll(now, port);
             while let Some(frame) = self.hosts[n].port.fetch() {
