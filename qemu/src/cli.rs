@@ -18,22 +18,18 @@ Examples:
   qemu/run                              two guests move a file; then how fast messages are
   qemu/run --nic virtio --file /boot/initrd.img
   qemu/run --nic e1000 -- uvia-bind status
-  qemu/run --nic e1000,virtio -- sh -c 'uvia-perf raw lat --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\" --size 64'
+  qemu/run --nic e1000,virtio -- sh -c 'uvia-perf raw lat --pair $UVIA_NIC_A $UVIA_NIC_B --size 64'
   qemu/run --no-attach -- ip link
-  qemu/run --nic model-virtio -- uvia-info --nic 0000:01:00.0       our own model of a NIC, by vfio-user
-  qemu/run --nic model-e1000,e1000 --no-attach -- ip link            and beside one of QEMU's, on one wire
-  qemu/run --nic model-e1000 --device-arg --faults --device-arg ./faults -- uvia-perf ...    a bad wire
-  qemu/run --adapter-memory 1M -- sh -c 'uvia-perf lat --class pio --pair \"$UVIA_NIC_A\" \"$UVIA_NIC_B\"'
+  qemu/run --nic model-virtio -- uvia-info --nic 0000:01:00.0   our model of a NIC
+  qemu/run --nic model-e1000,e1000 --no-attach -- ip link              beside one of QEMU's
+  qemu/run --nic model-e1000 --device-arg --faults --device-arg ./faults -- uvia-perf ...
+  qemu/run --adapter-memory 1M -- sh -c 'uvia-perf lat --class pio --pair $UVIA_NIC_A $UVIA_NIC_B'
   qemu/run --carry /usr/bin/strace -- strace -c uvia-info --nic 0000:01:00.0
   qemu/run --guests 2 -- sh -c 'echo \"guest $UVIA_GUEST has $UVIA_NIC_A\"'
 
-In the guest, COMMAND runs as root in /root with nothing to read, and finds UVIA_GUEST (0, 1, ...), UVIA_NIC_A
-and UVIA_NIC_B (PCI addresses) in its environment, and our tools on PATH. One guest has two NICs, joined
-back to back. With --guests N each guest has one NIC, UVIA_NIC_A (with --nics-each 2 both), and all are on one
-segment.
+In the guest, COMMAND runs as root in /root with nothing to read, and finds UVIA_GUEST (0, 1, ...), UVIA_NIC_A and UVIA_NIC_B (PCI addresses) in its environment, and our tools on PATH. One guest has two NICs, joined back to back. With --guests N each guest has one NIC, UVIA_NIC_A (with --nics-each 2 both), and all are on one segment.
 
-NICs called model-... are models of ours, served to QEMU by a process of their own (uvia-device). They take a QEMU
-with vfio-user, 10.1 or later; where the system's is older, Debian's newest is fetched, 40 MB, and not installed.
+NICs called model-... are models of ours, served to QEMU by a process of their own (uvia-device). They take a QEMU with vfio-user, 10.1 or later; where the system's is older, Debian's newest is fetched, 40 MB, and not installed.
 
 Exit status: COMMAND's; 128 + the signal that ended it; 124 if --timeout is over; 125 if the launcher failed.
 Of several guests, that of the first one, by number, whose status is not 0.";
@@ -194,6 +190,14 @@ fn adapter_memory(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["qemu/run"]),
+            [""; 0]
+        );
+    }
 
     fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
         Cli::try_parse_from(std::iter::once("qemu/run").chain(args.iter().copied()))

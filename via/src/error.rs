@@ -115,7 +115,7 @@ pub enum Error {
         millis: u64,
     },
     /// The other end refused the connection (VIP_REJECT).
-    #[error("the other end rejected the connection")]
+    #[error("the other end rejected the connection{}", said(private_data))]
     Rejected {
         /// What it said with it.
         private_data: Vec<u8>,
@@ -174,6 +174,14 @@ impl Error {
     }
 }
 
+/// What the other end has said, where that is a text.
+fn said(private_data: &[u8]) -> String {
+    match std::str::from_utf8(private_data) {
+        Ok(text) if !text.is_empty() && !text.contains(char::is_control) => format!(": {text}"),
+        _ => String::new(),
+    }
+}
+
 /// Why a connection is no more; both ends can read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
@@ -211,4 +219,18 @@ pub enum ConnectionLoss {
     /// The adapter failed.
     #[error("the adapter failed")]
     Adapter,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rejection_tells_what_was_said_with_it() {
+        let text = |private_data: &[u8]| Error::Rejected { private_data: private_data.to_vec() }.to_string();
+        assert_eq!(text(b"busy"), "the other end rejected the connection: busy");
+        for other in [&b""[..], b"\xff", b"a\x1b[2J"] {
+            assert_eq!(text(other), "the other end rejected the connection");
+        }
+    }
 }

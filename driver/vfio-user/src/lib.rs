@@ -19,6 +19,7 @@ pub mod framing;
 pub mod fuzz;
 pub mod memory;
 pub mod server;
+pub mod socket_file;
 pub mod wire;
 
 pub use error::{Error, Result};

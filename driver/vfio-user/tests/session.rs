@@ -290,6 +290,12 @@ fn one_client_after_the_other_by_path() {
         let server = Server::bind(&path, toy::description(&doorbells), ServerOptions::default()).unwrap();
         Served::start(server, doorbells)
     };
+    // No socket: it is somebody's.
+    std::fs::write(&path, "precious").unwrap();
+    let refused = Server::bind(&path, toy::description(&toy::doorbells()), ServerOptions::default());
+    assert!(matches!(refused, Err(Error::Listen { .. })));
+    assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+    std::fs::remove_file(&path).unwrap();
     // Left by a dead one.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let served = serve();

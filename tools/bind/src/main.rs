@@ -153,6 +153,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-bind"]),
+            [""; 0]
+        );
+    }
+
+    #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
         assert!(Cli::try_parse_from(["uvia-bind", "attach"]).is_err(), "attach what?");

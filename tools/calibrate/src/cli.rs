@@ -11,9 +11,7 @@ Examples:
   For a script
     uvia-calibrate --nic shm:job --json | jq .thresholds.long
 
-Messages go from the NIC to itself: what is weighed against each other is what the processor has to do for either way.
-It is kept in $XDG_CACHE_HOME/uvia/calibration (or ~/.cache/uvia/calibration), where sessions that are written down, and
-do not say thresholds themselves, find it by the NIC's name. Remove the file to have the defaults again.
+Messages go from the NIC to itself: what is weighed against each other is what the processor has to do for either way. It is kept in $XDG_CACHE_HOME/uvia/calibration (or ~/.cache/uvia/calibration), where sessions that are written down, and do not say thresholds themselves, find it by the NIC's name. Remove the file to have the defaults again.
 
 Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usage.";
 
@@ -36,4 +34,17 @@ pub struct Cli {
     /// Print JSON: one object
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-calibrate"]),
+            [""; 0]
+        );
+    }
 }

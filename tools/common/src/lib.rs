@@ -4,6 +4,7 @@
 //! to standard error; with `--json` each result is one JSON object on a line of its own.
 
 mod exit;
+pub mod help;
 mod nic;
 mod output;
 mod size;

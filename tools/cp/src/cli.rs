@@ -56,3 +56,16 @@ pub struct Cli {
     #[expect(missing_docs, reason = "clap would take it for the help of the whole")]
     pub nic: NicArgs,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-cp"]),
+            [""; 0]
+        );
+    }
+}

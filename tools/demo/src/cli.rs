@@ -13,7 +13,7 @@ use uvia_tools::EXIT_CODES;
 #[command(name = "uvia-demo", version, after_help = format!("\
 Examples:
   tools/demo/run                     build, move a file, print the latencies
-  tools/demo/run --compare           and beside them what fi_pingpong measures (package libfabric-bin)
+  tools/demo/run --compare           and what fi_pingpong measures (package libfabric-bin)
   tools/demo/run --nic e1000,virtio  other adapters
   tools/demo/run --apart             each adapter served by a process of its own, joined by a link
   tools/demo/run --file big.iso      move a file of yours
@@ -91,6 +91,14 @@ impl Cli {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["tools/demo/run"]),
+            [""; 0]
+        );
+    }
     use clap::CommandFactory;
 
     fn kinds(line: &str) -> Option<[Kind; 2]> {

@@ -19,9 +19,9 @@ Exit codes: 0 success, 1 failure (the reason is on standard error), 2 wrong usag
 #[derive(Debug, Parser)]
 #[command(name = "uvia-info", version, after_help = EXAMPLES)]
 pub struct Cli {
-    /// NIC to show: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), or vfio-user:PATH of a socket
-    /// at which one is served; without one, those of this machine that could be shown are listed
-    #[arg(long, value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
+    /// NIC to show: a PCI address such as 0000:01:00.0, on vfio-pci (see `uvia-bind`), vfio-user:PATH of a socket at
+    /// which one is served, or shm:NAME; without one, those of this machine that could be shown are listed
+    #[arg(long, visible_alias = "device", value_name = "DEV", env = "UVIA_NIC", hide_env_values = true)]
     pub nic: Option<String>,
 
     /// Memory of an adapter that class pio is to be shown with: the PCI address of a function that has some, or
@@ -36,4 +36,17 @@ pub struct Cli {
     /// Print JSON: one object a NIC, on a line of its own
     #[arg(long)]
     pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-info"]),
+            [""; 0]
+        );
+    }
 }

@@ -20,11 +20,12 @@ Examples:
   As it is written down
     uvia-launch --session job.toml ./ring
 
-Ranks find their session in the environment (UVIA_RANK, UVIA_SESSION, UVIA_LAUNCHER), and have no standard input. When
-one ends badly, when it is killed, and when the launcher is, the others are ended: they are asked to (SIGTERM), and killed
-after 2 s.
+Ranks find their session in the environment (UVIA_RANK, UVIA_SESSION, UVIA_LAUNCHER), and have no standard input. When one ends badly, when it is killed, and when the launcher is, the others are ended: they are asked to (SIGTERM), and killed after 2 s.
 
 Exit codes: 0 all ranks ended well, 1 failure (the reason is on standard error), 2 wrong usage.";
+
+/// NICs that shared memory of one name has at most.
+const MEMORY_NICS: usize = 64;
 
 /// Starts the ranks of a session
 #[derive(Debug, Parser)]
@@ -98,6 +99,11 @@ impl Cli {
         if let Some(patience) = self.patience {
             text += &format!("patience = {patience}\n");
         }
+        if self.rail.is_empty() && self.ranks.is_some_and(|ranks| ranks > MEMORY_NICS) {
+            return Err(Failure::usage(format!(
+                "virtual interfaces on shared memory are for {MEMORY_NICS} ranks at most; give --rail shared for more"
+            )));
+        }
         let usual = [format!("vi=shm:{name}")];
         let rails = if self.rail.is_empty() { &usual[..] } else { &self.rail };
         for (n, rail) in rails.iter().enumerate() {
@@ -124,5 +130,18 @@ impl Cli {
                 given.or(written).unwrap_or_else(|| "localhost".to_owned())
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-launch"]),
+            [""; 0]
+        );
     }
 }

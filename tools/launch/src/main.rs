@@ -24,7 +24,11 @@ fn main() -> ExitCode {
 
 fn launch(cli: &Cli) -> Result<(), Failure> {
     let text = cli.description()?;
-    let description = uvia_message::Description::parse(&text)?;
+    let description = uvia_message::Description::parse(&text).map_err(|e| match cli.session {
+        // What comes of options is what the options say.
+        None => Failure::usage(e.to_string()),
+        Some(_) => e.into(),
+    })?;
     let hosts = cli.hosts(&description);
     let is_remote = hosts.iter().any(|host| !remote::is_here(host));
     let bind = if is_remote { "0.0.0.0:0" } else { "127.0.0.1:0" };

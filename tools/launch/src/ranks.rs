@@ -94,9 +94,10 @@ impl Ranks {
         };
         // A group of its own, so that what it starts is ended with it, and a terminal's interrupt comes to us alone.
         process.process_group(0);
+        let start = Instant::now();
         let child =
             process.spawn().map_err(|e| Failure::failed(format!("starting rank {number} on {host}: {e}")))?;
-        self.running.push(Rank { number, host: host.to_owned(), child, start: Instant::now() });
+        self.running.push(Rank { number, host: host.to_owned(), child, start });
         Ok(())
     }
 

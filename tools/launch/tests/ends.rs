@@ -181,6 +181,13 @@ fn the_command_line_is_explained_and_checked() {
         (&["-n", "2", "--hosts", "a,b", "true"], "--address"),
         (&["-n", "2", "--rail", "ib=mlx5", "true"], "vi=NIC"),
         (&["-n", "2", "--rail", "vi=a\"b", "true"], "vi=NIC"),
+        (&["-n", "0", "true"], "ranks"),
+        (&["-n", "65", "true"], "--rail shared"),
+        (&["-n", "100000", "--rail", "shared", "true"], "65,536"),
+        (&["-n", "2", "--rail", "vi=eth0", "true"], "device name"),
+        (&["-n", "2", "--rail", "vi", "true"], "NIC's name"),
+        (&["-n", "2", "--rail", "tcp=1:2:3", "true"], "10.0.0.1:7000"),
+        (&["-n", "2", "--rail", "shared=x", "true"], "on no device"),
         (&["-n", "2", "--policy", "hope", "true"], "adaptive"),
         (
             &["-n", "2", "--hosts", "b", "--address", "127.0.0.1", "--remote-shell", " ", "true"],
@@ -192,8 +199,7 @@ fn the_command_line_is_explained_and_checked() {
         assert!(output.status.code() == Some(2) && errors.contains(says), "{words:?}: {errors}");
     }
     for (words, says) in [
-        (&["-n", "0", "true"][..], "ranks"),
-        (&["-n", "2", "/nonexistent/program"], "/nonexistent/program"),
+        (&["-n", "2", "/nonexistent/program"][..], "/nonexistent/program"),
         (
             &[
                 "-n",

@@ -8,8 +8,7 @@ use uvia_tools::{Failure, NicArgs};
 use crate::load::LoadArgs;
 
 const UDP_PAIR: &str = "\
-With --pair, A and B are PCI addresses or interface names. The kernel's interfaces are moved into two network
-namespaces of their own for the test (as root), and given back at its end.";
+With --pair, A and B are PCI addresses or interface names. The kernel's interfaces are moved into two network namespaces of their own for the test (as root), and given back at its end.";
 
 const RAW_COPY: &str = "\
 Examples:
@@ -23,21 +22,24 @@ const EXAMPLES: &str = "\
 Examples:
   Latency of 64-byte messages, both ends in one process on two NICs:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --size 64
+  The same with no adapter, over memory:
+    uvia-perf lat --pair shm:try shm:try --size 64
   RDMA write bandwidth over all sizes between two hosts:
     uvia-perf bw --listen --nic 0000:01:00.0 --name b
     uvia-perf bw --to b --nic 0000:01:00.0 --op write --sizes all
   RDMA reads, 16 connections in turn, at the highest level of reliability:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --op read --vis 16 --level reception
-  What it costs to sleep on the adapter's interrupt in place of polling, and to await completions in a task:
+  What it costs to sleep on the adapter's interrupt in place of polling, and to await in a task:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --wait interrupt
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --wait async
   Through routers, over UDP:
     uvia-perf lat --listen --nic 0000:01:00.0 --encap udp --address 10.2.0.2/24 --gateway 10.2.0.1
-    uvia-perf lat --to 10.2.0.2 --nic 0000:01:00.0 --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1
+    uvia-perf lat --to 10.2.0.2 --nic 0000:01:00.0 --encap udp --address 10.1.0.2/24 \\
+        --gateway 10.1.0.1
   From memory of an adapter, stored into by the processor; beside it the usual class:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --class pio --adapter-memory 0000:03:00.0
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --class dma
-  How much the virtual interface costs over frames, both in turn, so that what disturbs one disturbs the other:
+  How much the virtual interface costs over frames, both in turn:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --beside raw
     uvia-perf bw --pair 0000:01:00.0 0000:02:00.0 --op write --size 1M --beside raw
   The same at the level of Ethernet frames, and of the kernel's UDP:
@@ -247,8 +249,17 @@ impl Where {
             return Err(Failure::usage("--keep goes with --listen only"));
         }
         if let Some([a, b]) = self.ends.pair.as_deref() {
-            if a == b {
-                return Err(Failure::usage(format!("--pair needs two NICs, and {a} was given twice")));
+            match (a.strip_prefix("shm:"), b.strip_prefix("shm:")) {
+                // Each opening is a NIC of its own, and those of one name are joined.
+                (Some(one), Some(other)) if one != other => {
+                    return Err(Failure::usage(format!(
+                        "--pair {a} {b}: two names are two networks, which nothing joins; give one of them twice"
+                    )));
+                }
+                (None, _) if a == b => {
+                    return Err(Failure::usage(format!("--pair needs two NICs, and {a} was given twice")));
+                }
+                _ => {}
             }
             return Ok(PairOrHost::Pair(a, b));
         }
@@ -370,6 +381,14 @@ pub struct UdpArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-perf"]),
+            [""; 0]
+        );
+    }
     use clap::CommandFactory;
 
     fn parse(line: &str) -> Result<Cli, clap::Error> {
@@ -379,6 +398,22 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_pair_is_of_two_nics_that_are_joined() {
+        for (pair, good) in [
+            ("a b", true),
+            ("a a", false),
+            ("shm:x shm:x", true),
+            ("shm:x shm:y", false),
+            ("shm:x vfio-user:/a", true),
+        ] {
+            let Command::Lat(args) = parse(&format!("uvia-perf lat --pair {pair}")).unwrap().command else {
+                panic!("{pair}");
+            };
+            assert_eq!(args.ends.choice().is_ok(), good, "{pair}");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Calibration {
             Ok(found) if found.device != device => format!("it is of {:?}", found.device),
             Ok(found) => match found.thresholds.check() {
                 Ok(()) => return Some(found),
-                Err(e) => e.to_string(),
+                Err(why) => why,
             },
             Err(e) => e.to_string(),
         };

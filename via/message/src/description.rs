@@ -1,17 +1,22 @@
 //! Sessions as they are written down: a small TOML file, or what `uvia-launch` sets in the environment.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde::Deserialize;
 use uvia::{Nic, NicOptions, Progress};
 
 use crate::calibration::Calibration;
+use crate::core::MAX_RAILS;
 use crate::directory::{Addresses, Directory};
 use crate::modules::Thresholds;
 use crate::policy::Policy;
 use crate::session::{RailPort, Session, SessionOptions};
 use crate::{Error, Result};
+
+/// Bytes of the longest name that a host can have.
+const MAX_HOST_NAME: usize = 64;
 
 /// The variables that tell a process which rank of which session it is.
 pub mod variable {
@@ -131,19 +136,86 @@ impl Description {
     /// [`Error::Config`], with the place in the text.
     pub fn parse(text: &str) -> Result<Self> {
         let description: Self = toml::from_str(text).map_err(|e| Error::Config(e.to_string()))?;
-        if description.ranks == 0 {
-            return Err(Error::Config("ranks = 0: a session has one rank at least".to_owned()));
-        }
-        for rank in description.rank.keys() {
-            if rank.parse::<usize>().is_ok_and(|rank| rank < description.ranks) {
-                continue;
-            }
-            return Err(Error::Config(format!(
-                "[rank.{rank}]: there are ranks 0 to {}",
-                description.ranks - 1
-            )));
-        }
+        description.check().map_err(Error::Config)?;
         Ok(description)
+    }
+
+    /// What makes no sense is refused here, once and with its place, and not by each rank or by nobody.
+    fn check(&self) -> std::result::Result<(), String> {
+        self.options(0).check_values()?;
+        if self.name.is_empty() || self.name.contains(char::is_control) {
+            return Err(format!("name = {:?}: a name has letters, and none that control", self.name));
+        }
+        if self.rail.is_empty() || self.rail.len() > MAX_RAILS {
+            return Err(format!("a session has 1 to {MAX_RAILS} rails, not {}", self.rail.len()));
+        }
+        for (n, rail) in self.rail.iter().enumerate() {
+            if rail.name.is_empty() || rail.name.contains(char::is_control) {
+                return Err(format!("rail {n} has the name {:?}, which is none", rail.name));
+            }
+            if self.rail[..n].iter().any(|other| other.name == rail.name) {
+                return Err(format!("two rails have the name {:?}", rail.name));
+            }
+            let longest = self.nic_name(self.ranks - 1, rail);
+            if longest.len() > MAX_HOST_NAME {
+                return Err(format!(
+                    "{longest:?}, a rank's name on rail {:?}, is longer than {MAX_HOST_NAME} bytes",
+                    rail.name
+                ));
+            }
+        }
+        for (key, rank) in &self.rank {
+            // Written as we look it up: "03" would be found by nobody.
+            let number = key.parse::<usize>().ok().filter(|n| *n < self.ranks && n.to_string() == *key);
+            if number.is_none() {
+                return Err(format!("[rank.{key}]: there are ranks 0 to {}", self.ranks - 1));
+            }
+            for name in rank.devices.keys() {
+                if !self.rail.iter().any(|rail| rail.name == *name) {
+                    return Err(format!("[rank.{key}] has a device for the rail {name:?}, which is none"));
+                }
+            }
+        }
+        // Ranks of which nothing is said are all alike.
+        let alike = (0..self.ranks).find(|rank| !self.rank.contains_key(&rank.to_string()));
+        let told = self.rank.keys().filter_map(|key| key.parse().ok());
+        for rank in alike.into_iter().chain(told) {
+            self.rail.iter().try_for_each(|rail| self.check_device(rank, rail))?;
+        }
+        Ok(())
+    }
+
+    /// Whether a rank's device can be one of its rail.
+    fn check_device(&self, rank: usize, rail: &RailDescription) -> std::result::Result<(), String> {
+        let device = self.device(rank, rail);
+        match (rail.port, device.as_deref()) {
+            (_, Some("none")) | (PortKind::Shared, None) => Ok(()),
+            (PortKind::Vi, Some(device)) => uvia_driver::nic::check_name(device)
+                .map_err(|e| format!("rail {:?} of rank {rank}: {e}", rail.name)),
+            (PortKind::Vi, None) => Err(format!("rail {:?} needs a `device`: a NIC's name", rail.name)),
+            (PortKind::Tcp, Some(device)) => tcp_address(device).map(drop),
+            (PortKind::Tcp, None) => Err(format!(
+                "rail {:?} needs a `device`: an address to listen at, such as 127.0.0.1:0",
+                rail.name
+            )),
+            (PortKind::Shared, Some(device)) => {
+                Err(format!("rail {:?} is shared memory, and on no device such as {device:?}", rail.name))
+            }
+        }
+    }
+
+    /// Options of a rank, but for what is known of its NIC.
+    fn options(&self, rank: usize) -> SessionOptions {
+        let usual = SessionOptions::new(&self.name, rank, self.ranks);
+        SessionOptions {
+            policy: self.policy,
+            describe: self.describe,
+            patience: (self.patience > 0).then(|| Duration::from_secs(self.patience)),
+            packet_bytes: self.packet_bytes.unwrap_or(usual.packet_bytes),
+            window: self.window.unwrap_or(usual.window),
+            thresholds: self.thresholds(None),
+            ..usual
+        }
     }
 
     fn device(&self, rank: usize, rail: &RailDescription) -> Option<String> {
@@ -169,9 +241,7 @@ impl Description {
             }
             PortKind::Tcp => {
                 let device = device.ok_or_else(|| lacking("an address to listen at, such as 127.0.0.1:0"))?;
-                let address = device
-                    .parse()
-                    .map_err(|_| Error::Config(format!("{device:?} is no address such as 10.0.0.1:7000")))?;
+                let address = tcp_address(&device).map_err(Error::Config)?;
                 RailPort::Tcp(address)
             }
             PortKind::Shared => RailPort::Shared,
@@ -201,6 +271,23 @@ impl Description {
         format!("{}.{rank}.{}", self.name, rail.name)
     }
 
+    /// Whether ranks can find each other by what is written alone.
+    fn check_found(&self) -> Result<()> {
+        for rail in self.rail.iter().filter(|rail| rail.port == PortKind::Tcp) {
+            for rank in 0..self.ranks {
+                let address = self.device(rank, rail).and_then(|device| tcp_address(&device).ok());
+                if address.is_some_and(|address| address.port() == 0 || address.ip().is_unspecified()) {
+                    return Err(Error::Config(format!(
+                        "rail {:?}: without uvia-launch each rank's own address and port are to be written down; \
+                         those of rank {rank} are not",
+                        rail.name
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Addresses as they are without anybody to ask: hosts by their names, which the NICs find, and TCP as written.
     fn fixed(&self) -> Vec<Addresses> {
         (0..self.ranks)
@@ -222,6 +309,11 @@ impl Description {
     }
 }
 
+/// The address of a rail over TCP.
+fn tcp_address(device: &str) -> std::result::Result<SocketAddr, String> {
+    device.parse().map_err(|_| format!("{device:?} is no address such as 10.0.0.1:7000"))
+}
+
 impl Session {
     /// Becomes a rank of a session that is written down. Without a directory, ranks are found by what is written, and
     /// by the names of their NICs.
@@ -233,12 +325,13 @@ impl Session {
         rank: usize,
         directory: Option<Directory>,
     ) -> Result<Self> {
-        let mut options = SessionOptions::new(&description.name, rank, description.ranks);
-        options.policy = description.policy;
-        options.describe = description.describe;
-        options.patience = (description.patience > 0).then(|| Duration::from_secs(description.patience));
-        options.packet_bytes = description.packet_bytes.unwrap_or(options.packet_bytes);
-        options.window = description.window.unwrap_or(options.window);
+        // Found before any rail is opened.
+        description.check().map_err(Error::Config)?;
+        let mut options = description.options(rank);
+        options.check()?;
+        if directory.is_none() {
+            description.check_found()?;
+        }
         options.thresholds = description.thresholds(description.calibration(rank));
         let rails = description
             .rail
@@ -317,10 +410,60 @@ mod tests {
         assert!(Description::parse(&format!("{TEXT}\n[thresholds]\nlonger = 5")).is_err());
     }
 
+    /// Every kind of nonsense, and a word of what is said about it.
     #[test]
     fn what_cannot_be_is_refused() {
-        for (from, to) in [("rank.2", "rank.3"), ("port = \"vi\"", "port = \"via\""), ("ranks", "rankss")] {
-            assert!(matches!(Description::parse(&TEXT.replace(from, to)), Err(Error::Config(_))), "{to}");
+        let long = "x".repeat(60);
+        for (from, to, what) in [
+            ("rank.2", "rank.3", "ranks 0 to 2"),
+            ("rank.2", "rank.02", "ranks 0 to 2"),
+            ("rank.2", "rank.\"+2\"", "ranks 0 to 2"),
+            ("port = \"vi\"", "port = \"via\"", "via"),
+            ("ranks", "rankss", "rankss"),
+            ("ranks = 3", "ranks = 0", "one rank at least"),
+            ("ranks = 3", "ranks = 1000000000000", "at most 65,536"),
+            ("ranks = 3", "ranks = -1", "-1"),
+            ("\"job\"\n", "\"\"\n", "letters"),
+            ("\"job\"\n", "\"a\\tb\"\n", "control"),
+            ("\"job\"\n", &format!("\"{long}\"\n"), "longer than 64"),
+            ("\"lan\"", "\"tcp\"", "two rails"),
+            ("lan = \"none\"", "lann = \"none\"", "\"lann\", which is none"),
+            ("shm:job", "eth0", "\"eth0\" is not a device name"),
+            ("shm:job", "shm:", "shm:NAME"),
+            ("127.0.0.1:0", "localhost", "10.0.0.1:7000"),
+            ("10.0.0.2:7000", "10.0.0.2:70000", "10.0.0.1:7000"),
+            ("device = \"shm:job\"", "", "needs a `device`"),
+            ("device = \"127.0.0.1:0\"", "", "needs a `device`"),
+            ("port = \"vi\"", "port = \"shared\"", "on no device"),
+            ("ranks", "packet_bytes = 1\nranks", "128 to 65,536"),
+            ("ranks", "window = 1\nranks", "2 to 1024"),
+            ("[rank.2]", "[thresholds]\nlong = 0\n[rank.2]", "1 byte"),
+            ("ranks", "patience = -1\nranks", "-1"),
+            (TEXT, "name = \"a\"\nranks = 1\nrail = []", "1 to 8 rails"),
+            (TEXT, "name = \"a\"\nranks = 1", "rail"),
+        ] {
+            let text = TEXT.replace(from, to);
+            assert_ne!(text, TEXT, "{to}");
+            match Description::parse(&text) {
+                Err(Error::Config(said)) => assert!(said.contains(what), "{to}: {said}"),
+                other => panic!("{to}: {other:?}"),
+            }
         }
+    }
+
+    #[test]
+    fn ranks_that_nobody_tells_where_the_others_are_need_all_addresses() {
+        let written = TEXT.replace("lan = \"none\", ", "");
+        for (address, found) in [("127.0.0.1:0", false), ("0.0.0.0:7", false), ("10.0.0.1:7000", true)] {
+            let description = Description::parse(&written.replace("127.0.0.1:0", address)).unwrap();
+            assert_eq!(description.check_found().is_ok(), found, "{address}");
+        }
+        let description = Description::parse(TEXT).unwrap();
+        match Session::open_described(&description, 1, None).map(drop) {
+            Err(Error::Config(what)) => assert!(what.contains("rank 0"), "{what}"),
+            other => panic!("{other:?}"),
+        }
+        let third = Session::open_described(&description, 3, None).map(drop);
+        assert!(matches!(third, Err(Error::Config(_))), "{third:?}");
     }
 }

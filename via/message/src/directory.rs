@@ -1,9 +1,9 @@
 //! Where the ranks of a session are: each says where it can be reached on each rail, and learns of all others.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
@@ -126,18 +126,39 @@ fn hear(stream: &TcpStream, size: usize) -> Option<(usize, Addresses)> {
     Some((rank, completed.collect()))
 }
 
-/// Serves a directory to `size` ranks, until all have come and were told. Who connects and is none of them is sent away.
+/// Between two looks at who has connected, while ranks are still to come.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Serves a directory to `size` ranks, until all have come and were told. Who connects and is none of them is sent away, and
+/// keeps nobody waiting meanwhile.
 ///
 /// # Errors
 /// The socket does not work.
 pub fn serve(listener: &TcpListener, size: usize) -> Result<()> {
     let failed = |e| Error::io("serving the ranks' directory", e);
+    listener.set_nonblocking(true).map_err(failed)?;
+    let (say, heard) = mpsc::channel();
     let mut ranks: BTreeMap<usize, (Addresses, TcpStream)> = BTreeMap::new();
     while ranks.len() < size {
-        let (stream, from) = listener.accept().map_err(failed)?;
-        match hear(&stream, size) {
-            Some((rank, addresses)) => drop(ranks.insert(rank, (addresses, stream))),
-            None => tracing::warn!("{from} has asked for the ranks, and is none"),
+        match listener.accept() {
+            Ok((stream, from)) => {
+                stream.set_nonblocking(false).map_err(failed)?;
+                let say = say.clone();
+                let listen = move || match hear(&stream, size) {
+                    // Nobody is told any more when all are there.
+                    Some((rank, addresses)) => drop(say.send((rank, addresses, stream))),
+                    None => tracing::warn!("{from} has asked for the ranks, and is none"),
+                };
+                std::thread::Builder::new().name("directory".to_owned()).spawn(listen).map_err(failed)?;
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock => {
+                if let Ok((rank, addresses, stream)) = heard.recv_timeout(LOOK) {
+                    ranks.insert(rank, (addresses, stream));
+                }
+            }
+            // Of one that was gone before it was accepted.
+            Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+            Err(e) => return Err(failed(e)),
         }
     }
     let text: String = ranks.iter().map(|(rank, (addresses, _))| to_line(*rank, addresses) + "\n").collect();
@@ -180,5 +201,24 @@ mod tests {
         for all in asked {
             assert_eq!(all.join().unwrap().unwrap(), expected);
         }
+    }
+
+    #[test]
+    fn who_says_little_and_slowly_keeps_nobody_waiting() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut slow = TcpStream::connect(address).unwrap();
+        slow.write_all(b"0").unwrap();
+        let asked = ask(address, 0, "x");
+        let (say, done) = mpsc::channel();
+        std::thread::spawn(move || say.send(serve(&listener, 1)));
+        // It never comes to the end of its line, and never pauses for long.
+        let start = Instant::now();
+        while done.recv_timeout(Duration::from_millis(100)).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(100), "nobody is told");
+            // Once all were told, it is sent away.
+            let _ = slow.write_all(b"0");
+        }
+        assert_eq!(asked.join().unwrap().unwrap(), [vec![Some("x".to_owned())]]);
     }
 }

@@ -59,9 +59,17 @@ impl SessionOptions {
         }
     }
 
-    fn check(&self) -> Result<()> {
-        let config = |what: String| Err(Error::Config(what));
-        if self.size == 0 || self.rank >= self.size || self.size > 1 << 16 {
+    pub(crate) fn check(&self) -> Result<()> {
+        self.check_values().map_err(Error::Config)
+    }
+
+    /// What is wrong with them, if anything is.
+    pub(crate) fn check_values(&self) -> std::result::Result<(), String> {
+        let config = Err;
+        if self.size == 0 {
+            return config("ranks = 0: a session has one rank at least".to_owned());
+        }
+        if self.rank >= self.size || self.size > 1 << 16 {
             return config(format!(
                 "rank {} of {}: ranks are numbered from 0, and there are at most 65,536",
                 self.rank, self.size

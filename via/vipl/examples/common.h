@@ -38,17 +38,17 @@ typedef struct {
     VIP_MEM_HANDLE handle;
 } End;
 
-static VIP_DESCRIPTOR *descriptor(End *end, int n)
+static inline VIP_DESCRIPTOR *descriptor(End *end, int n)
 {
     return (VIP_DESCRIPTOR *)(void *)end->memory + n;
 }
 
-static char *data(End *end)
+static inline char *data(End *end)
 {
     return end->memory + 4096;
 }
 
-static void open_end(End *end, const char *device)
+static inline void open_end(End *end, const char *device)
 {
     VIP_MEM_ATTRIBUTES memory;
     memset(end, 0, sizeof *end);
@@ -71,7 +71,7 @@ static void open_end(End *end, const char *device)
     MUST(VipNSInit(end->nic, NULL));
 }
 
-static void close_end(End *end)
+static inline void close_end(End *end)
 {
     MUST(VipDisconnect(end->vi));
     MUST(VipDestroyVi(end->vi));
@@ -83,20 +83,20 @@ static void close_end(End *end)
 }
 
 /* Puts a discriminator behind a host's address. */
-static void discriminate(Address *address, const char *discriminator)
+static inline void discriminate(Address *address, const char *discriminator)
 {
     address->address.DiscriminatorLen = (VIP_UINT16)strlen(discriminator);
     memcpy(address->bytes + 4 + address->address.HostAddressLen, discriminator, strlen(discriminator));
 }
 
-static void local_address(End *end, Address *address, const char *discriminator)
+static inline void local_address(End *end, Address *address, const char *discriminator)
 {
     address->address.HostAddressLen = end->about.NicAddressLen;
     memcpy(address->address.HostAddress, end->about.LocalNicAddress, end->about.NicAddressLen);
     discriminate(address, discriminator);
 }
 
-static void remote_address(End *end, Address *address, const char *host, const char *discriminator)
+static inline void remote_address(End *end, Address *address, const char *host, const char *discriminator)
 {
     char name[64];
     VIP_RETURN returned;
@@ -110,7 +110,7 @@ static void remote_address(End *end, Address *address, const char *host, const c
 }
 
 /* A descriptor of one segment: of data, from `at` on. */
-static VIP_DESCRIPTOR *prepare(End *end, int n, size_t at, VIP_UINT32 length)
+static inline VIP_DESCRIPTOR *prepare(End *end, int n, size_t at, VIP_UINT32 length)
 {
     VIP_DESCRIPTOR *d = descriptor(end, n);
     memset(d, 0, sizeof *d);
@@ -123,12 +123,12 @@ static VIP_DESCRIPTOR *prepare(End *end, int n, size_t at, VIP_UINT32 length)
     return d;
 }
 
-static void receive(End *end, int n, size_t at, VIP_UINT32 length)
+static inline void receive(End *end, int n, size_t at, VIP_UINT32 length)
 {
     MUST(VipPostRecv(end->vi, prepare(end, n, at, length), end->handle));
 }
 
-static void send_out(End *end, int n, size_t at, VIP_UINT32 length)
+static inline void send_out(End *end, int n, size_t at, VIP_UINT32 length)
 {
     VIP_DESCRIPTOR *d;
     MUST(VipPostSend(end->vi, prepare(end, n, at, length), end->handle));
@@ -136,7 +136,7 @@ static void send_out(End *end, int n, size_t at, VIP_UINT32 length)
 }
 
 /* Waits for who asks, and accepts. */
-static void serve(End *end, const char *discriminator)
+static inline void serve(End *end, const char *discriminator)
 {
     Address here, there;
     VIP_VI_ATTRIBUTES attributes;
@@ -147,7 +147,7 @@ static void serve(End *end, const char *discriminator)
 }
 
 /* Asks until somebody waits there. */
-static void join(End *end, const char *host, const char *discriminator)
+static inline void join(End *end, const char *host, const char *discriminator)
 {
     Address here, there;
     VIP_VI_ATTRIBUTES attributes;

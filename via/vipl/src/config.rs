@@ -15,6 +15,9 @@ const LOOPBACK_NAMES: &[&str] = &[LOOPBACK, "via_lo", "lo", "loopback"];
 const NUMBERED: &[&str] =
     &["/dev/via_eth", "via_eth", "/dev/clanvi", "clanvi", "VINIC", "vinic", "nic", "NIC"];
 
+/// Characters of a wrong line that are shown: it may be no text at all.
+const SHOWN: usize = 60;
+
 /// What the configuration file says.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -41,7 +44,7 @@ impl Config {
                 Ok(text) => {
                     let (config, complaints) = Self::parse(&text);
                     for (line, why) in complaints {
-                        eprintln!("vipl: {}:{line}: {why}", path.display());
+                        eprintln!("vipl: {}:{line}: {why}; the line is passed over", path.display());
                     }
                     config
                 }
@@ -73,17 +76,26 @@ impl Config {
             ["name", name] => self.name = Some((*name).to_owned()),
             ["nic", number, device] => {
                 let number = number.parse().map_err(|_| format!("{number:?} is no number of a NIC"))?;
+                if let Some((_, first)) = self.nics.iter().find(|(n, _)| *n == number) {
+                    return Err(format!("NIC {number} is {first:?} already"));
+                }
                 self.nics.push((number, (*device).to_owned()));
             }
-            ["alias", name, device] => self.aliases.push(((*name).to_owned(), (*device).to_owned())),
+            ["alias", name, device] => {
+                if let Some((_, first)) = self.aliases.iter().find(|(n, _)| n == name) {
+                    return Err(format!("{name:?} means {first:?} already"));
+                }
+                self.aliases.push(((*name).to_owned(), (*device).to_owned()));
+            }
             ["hosts", file] => self.hosts_file = Some(file.into()),
             ["host", mac, names @ ..] if !names.is_empty() => {
                 let mac: MacAddress = mac.parse().map_err(|e: uvia_driver::Error| e.to_string())?;
                 self.hosts.extend(names.iter().map(|name| ((*name).to_owned(), mac)));
             }
-            [word, ..] => {
+            _ => {
+                let line: String = words.join(" ").chars().take(SHOWN).collect();
                 return Err(format!(
-                    "{word:?} is not one of: name NAME, nic N DEVICE, alias NAME DEVICE, host MAC NAME..., hosts FILE"
+                    "{line:?} is not one of: name NAME, nic N DEVICE, alias NAME DEVICE, host MAC NAME..., hosts FILE"
                 ));
             }
         }
@@ -208,6 +220,17 @@ host 52:54:00:00:00:03 there
     fn a_line_that_says_nothing_is_named() {
         let (config, complaints) = Config::parse("nic x y\nname a\nfoo\nhost 1 b\n");
         assert_eq!(complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 3, 4]);
+        // What is wrong with it can be seen, also where the first word is right, and a file that is no text is not all shown.
+        for (line, shown) in [("nic 0", "\"nic 0\" is not one of"), ("alias a b c", "\"alias a b c\" is")] {
+            let (_, complaints) = Config::parse(line);
+            assert!(complaints[0].1.starts_with(shown), "{complaints:?}");
+        }
+        let (_, complaints) = Config::parse(&"\0".repeat(1 << 20));
+        assert!(complaints[0].1.len() < 400, "{}", complaints[0].1.len());
+        // The first counts, as ever, and the second is told of.
+        let (twice, complaints) = Config::parse("nic 0 shm:a\nnic 0 shm:b\nalias n shm:c\nalias n shm:d\n");
+        assert_eq!(complaints.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(twice.nics, [(0, "shm:a".to_owned())]);
         assert_eq!(config.name.as_deref(), Some("a"));
         let (config, _) = Config::parse(TEXT);
         assert_eq!(config.stations("there").count(), 2);

@@ -22,7 +22,7 @@ pub use window::Window;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -30,6 +30,7 @@ use rustix::io::Errno;
 
 use crate::connection::{Received, Sender, split, timespec};
 use crate::framing::Frame;
+use crate::socket_file::{SocketFile, remove_stale};
 use crate::wire::{Capabilities, command, flags};
 use crate::{Error, Result};
 use dispatch::Reply;
@@ -70,7 +71,7 @@ pub enum Activity {
 pub struct Server {
     listener: Option<UnixListener>,
     /// Removed at the end.
-    path: Option<PathBuf>,
+    file: Option<SocketFile>,
     description: Description,
     space: DmaSpace,
     interrupts: Interrupts,
@@ -92,20 +93,20 @@ impl Server {
     /// [`Error::Listen`]; somebody else serves there.
     pub fn bind(path: &Path, description: Description, options: ServerOptions) -> Result<Self> {
         let failed = |source| Error::Listen { socket: path.display().to_string(), source };
-        let listener = match UnixListener::bind(path) {
+        let (listener, file) = match SocketFile::bind(path) {
             Err(e) if e.kind() == io::ErrorKind::AddrInUse => {
                 match UnixStream::connect(path) {
                     // Nobody listens there any more.
                     Err(dead) if dead.kind() == io::ErrorKind::ConnectionRefused => {}
                     _ => return Err(failed(e)),
                 }
-                std::fs::remove_file(path).map_err(failed)?;
-                UnixListener::bind(path).map_err(failed)?
+                remove_stale(path).map_err(failed)?;
+                SocketFile::bind(path).map_err(failed)?
             }
             other => other.map_err(failed)?,
         };
         let mut server = Self::on(listener, description, options)?;
-        server.path = Some(path.to_owned());
+        server.file = Some(file);
         Ok(server)
     }
 
@@ -132,7 +133,7 @@ impl Server {
     fn new(description: Description, options: ServerOptions) -> Self {
         Self {
             listener: None,
-            path: None,
+            file: None,
             space: DmaSpace::new(options.patience),
             interrupts: Interrupts::new(&description),
             description,
@@ -319,10 +320,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         if let Some(session) = &self.session {
             session.sender.shut_down();
-        }
-        if let Some(path) = &self.path {
-            // Somebody may have removed it already.
-            let _ = std::fs::remove_file(path);
         }
     }
 }

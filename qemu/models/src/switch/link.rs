@@ -6,11 +6,12 @@
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use uvia_vfio_user::socket_file::{SocketFile, remove_stale};
 
 use super::SwitchPort;
 use super::outside::{Waker, send_from};
@@ -23,14 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A link; when dropped, its socket is removed if this side made it. The connection lives as long as the process.
 pub struct Link {
-    made: Arc<Mutex<Option<PathBuf>>>,
+    made: Arc<Mutex<Option<SocketFile>>>,
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        if let Some(path) = self.made.lock().take() {
-            let _ = std::fs::remove_file(path);
-        }
+        drop(self.made.lock().take());
     }
 }
 
@@ -40,7 +39,7 @@ impl Drop for Link {
 /// The path cannot be listened at, and nobody listens there.
 pub fn join(path: &Path, port: SwitchPort, waker: Waker) -> io::Result<Link> {
     let current: Arc<Mutex<Option<UnixStream>>> = Arc::default();
-    let made: Arc<Mutex<Option<PathBuf>>> = Arc::default();
+    let made: Arc<Mutex<Option<SocketFile>>> = Arc::default();
     let mut way = Way::find(path, &made)?;
     let writer = current.clone();
     send_from(port.clone(), "link", move |frame| {
@@ -84,15 +83,15 @@ enum Way {
 }
 
 impl Way {
-    fn find(path: &Path, made: &Mutex<Option<PathBuf>>) -> io::Result<Self> {
+    fn find(path: &Path, made: &Mutex<Option<SocketFile>>) -> io::Result<Self> {
         match UnixStream::connect(path) {
             Ok(stream) => return Ok(Self::Connected(Some(stream))),
             // Of a process that is no more.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => remove_stale(path)?,
             Err(_) => (),
         }
-        let listener = UnixListener::bind(path)?;
-        *made.lock() = Some(path.to_owned());
+        let (listener, file) = SocketFile::bind(path)?;
+        *made.lock() = Some(file);
         Ok(Self::Listening(listener))
     }
 
@@ -153,6 +152,16 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         panic!("no frame");
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_refused_and_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "precious").unwrap();
+        let refused = Way::find(&path, &Mutex::default()).err().map(|e| e.kind());
+        assert_eq!(refused, Some(io::ErrorKind::AlreadyExists));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
     }
 
     #[test]

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void must(int good, const char *what)
+static inline void must(int good, const char *what)
 {
     if (!good) {
         fprintf(stderr, "%s: %s\n", what, mad_error());

@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
-
 /// From how many bytes on which module is taken: what a session is opened with, what is written in its file
 /// (`[thresholds]`, where some may be left out), or what `uvia-calibrate` has found of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,11 +31,10 @@ impl Thresholds {
     /// From so many bytes on: never. It is the greatest number that a file can say.
     pub const NEVER: usize = i64::MAX as usize;
 
-    pub(crate) fn check(&self) -> Result<()> {
+    /// What is wrong with them, if anything is.
+    pub(crate) fn check(&self) -> Result<(), String> {
         if self.long == 0 || self.gather == 0 || self.read == 0 {
-            return Err(Error::Config(
-                "thresholds: a piece is long, gathered or read from 1 byte on at least".to_owned(),
-            ));
+            return Err("thresholds: a piece is long, gathered or read from 1 byte on at least".to_owned());
         }
         Ok(())
     }

@@ -21,9 +21,10 @@ use uvia_models::machine::Kind;
 Examples:
   Two adapters, for two programs on this machine:
     uvia-device --nic e1000,socket=/tmp/a.sock --nic virtio,socket=/tmp/b.sock
-    uvia-info vfio-user:/tmp/a.sock
+    uvia-info --nic vfio-user:/tmp/a.sock
   One for a QEMU guest (11 or later), whose kernel drives it:
-    qemu-system-x86_64 -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/a.sock\"}}' ...
+    qemu-system-x86_64 ... -device \\
+        '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/a.sock\"}}'
   An adapter, and memory to send from:
     uvia-device --nic e1000,socket=/tmp/a.sock --adapter-memory 1M,socket=/tmp/m.sock
   Two processes whose adapters are on one network:
@@ -31,7 +32,8 @@ Examples:
     uvia-device --nic virtio,socket=/tmp/b.sock --link /tmp/wire
   A wire that loses frames, and an adapter that lies, the same way for the same seed:
     printf 'wire loss 1%\\nnic 0 lie bad-id at 1000\\n' > faults
-    uvia-device --seed 7 --faults faults --nic e1000,socket=/tmp/a.sock --nic e1000,socket=/tmp/b.sock
+    uvia-device --seed 7 --faults faults \\
+        --nic e1000,socket=/tmp/a.sock --nic e1000,socket=/tmp/b.sock
 
 Exit codes: 0 after a signal, 1 when something failed (said on standard error), 2 for wrong arguments."
 )]
@@ -143,6 +145,14 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+
+    #[test]
+    fn what_help_says_is_so() {
+        assert_eq!(
+            uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["uvia-device"]),
+            [""; 0]
+        );
+    }
 
     #[test]
     fn adapter_memory() {
