@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use uvia::{Nic, NicOptions, Progress};
 use uvia_message::{
-    Board, Channel, Directory, Error, RailPort, ReceiveMode, Result, SendMode, Session, SessionOptions,
-    Thresholds,
+    Board, Channel, Directory, Error, Policy, RailPort, ReceiveMode, Result, SendMode, Session,
+    SessionOptions, Thresholds,
 };
 
 /// Sizes that are measured, bytes.
@@ -27,7 +27,7 @@ const NOTHING: usize = 1 << 30;
 /// A call that takes longer than this will not end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Half a round trip of a piece of one size, by each module; the middle of all, in nanoseconds.
+/// Half a round trip of a piece of one size, by each module, in nanoseconds: what a quarter of all took at most.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
 pub struct Sample {
     /// Bytes.
@@ -76,48 +76,73 @@ pub fn run(device: &str, rounds: u32) -> Result<Vec<Sample>> {
     nic.wait_ready(Duration::from_secs(30))?;
     let none = Thresholds { inline: 0, gather: Thresholds::NEVER, long: NOTHING, read: Thresholds::NEVER };
     let all = SIZES[0];
-    let copied = way(&nic, "copied", none, rounds)?;
-    let gathered = way(&nic, "gathered", Thresholds { gather: all, ..none }, rounds)?;
-    let written = way(&nic, "written", Thresholds { long: all, ..none }, rounds)?;
-    let read = way(&nic, "read", Thresholds { long: all, read: all, ..none }, rounds)?;
-    let sample = |(n, size): (usize, &usize)| -> Option<Sample> {
-        let at = |way: &[u64]| way.get(n).copied();
-        let (copied, gathered) = (at(&copied)?, at(&gathered)?);
-        Some(Sample { size: *size, copied, gathered, written: at(&written)?, read: at(&read)? })
+    let ways = [
+        none,
+        Thresholds { gather: all, ..none },
+        Thresholds { long: all, ..none },
+        Thresholds { long: all, read: all, ..none },
+    ];
+    let times = measure(&nic, ways, rounds)?;
+    let sample = |(size, [copied, gathered, written, read]): (&usize, [u64; WAYS])| Sample {
+        size: *size,
+        copied,
+        gathered,
+        written,
+        read,
     };
-    Ok(SIZES.iter().enumerate().filter_map(sample).collect())
+    Ok(SIZES.iter().zip(times).map(sample).collect())
 }
 
-/// The middle half round trip of each size, by one module.
-fn way(nic: &Nic, name: &str, thresholds: Thresholds, rounds: u32) -> Result<Vec<u64>> {
-    let board = Board::default();
-    let open = |rank: usize| -> Result<(Session, Channel)> {
-        let name = format!("calibrate-{name}-{}", std::process::id());
-        let mut options = SessionOptions::new(name, rank, 2);
-        options.thresholds = thresholds;
-        options.patience = Some(PATIENCE);
-        let rails = vec![("nic".to_owned(), RailPort::Vi(nic.open_again()))];
-        let session = Session::open(options, rails, &Directory::Local(board.clone()))?;
-        let channel = session.channel(0, &[])?;
-        Ok((session, channel))
+/// Ways that are measured, in batches in turn: so what disturbs one of them disturbs all.
+const WAYS: usize = 4;
+const BATCH: u32 = 10;
+
+/// One end of each way.
+type Ends = Vec<(Session, Channel)>;
+
+/// Half a round trip of each size by each way.
+fn measure(nic: &Nic, ways: [Thresholds; WAYS], rounds: u32) -> Result<Vec<[u64; WAYS]>> {
+    let boards: [Board; WAYS] = Default::default();
+    let open = |rank: usize| -> Result<Ends> {
+        let end = |(n, (thresholds, board)): (usize, (&Thresholds, &Board))| {
+            let name = format!("calibrate-{n}-{}", std::process::id());
+            let mut options = SessionOptions::new(name, rank, 2);
+            options.thresholds = *thresholds;
+            // Who sleeps measures how soon it was woken.
+            options.policy = Policy::Latency;
+            options.patience = Some(PATIENCE);
+            let rails = vec![("nic".to_owned(), RailPort::Vi(nic.open_again()))];
+            let session = Session::open(options, rails, &Directory::Local(board.clone()))?;
+            let channel = session.channel(0, &[])?;
+            Ok((session, channel))
+        };
+        ways.iter().zip(&boards).enumerate().map(end).collect()
     };
+    // The first batch of each registers memory, and is not counted.
+    let batch = rounds.clamp(1, BATCH);
+    let batches = rounds.div_ceil(batch) + 1;
     std::thread::scope(|scope| {
         let echo = scope.spawn(|| -> Result<()> {
-            let (_session, channel) = open(1)?;
+            let ends = open(1)?;
             let mut buffer = vec![0; SIZES[SIZES.len() - 1]];
             for size in SIZES {
-                for _ in 0..=rounds {
-                    receive(&channel, 0, &mut buffer[..size])?;
-                    send(&channel, 0, &buffer[..size])?;
+                for (_, channel) in (0..batches).flat_map(|_| &ends) {
+                    for _ in 0..batch {
+                        receive(channel, 0, &mut buffer[..size])?;
+                        send(channel, 0, &buffer[..size])?;
+                    }
                 }
             }
             Ok(())
         });
-        let measured = || -> Result<Vec<u64>> {
-            let (_session, channel) = open(0)?;
-            let buffer = vec![1; SIZES[SIZES.len() - 1]];
-            let mut room = buffer.clone();
-            SIZES.iter().map(|size| middle(&channel, &buffer[..*size], &mut room[..*size], rounds)).collect()
+        let measured = || -> Result<Vec<[u64; WAYS]>> {
+            let ends = open(0)?;
+            let from = vec![1; SIZES[SIZES.len() - 1]];
+            let mut into = from.clone();
+            SIZES
+                .iter()
+                .map(|size| of_size(&ends, &from[..*size], &mut into[..*size], (batches, batch)))
+                .collect()
         };
         let measured = measured();
         echo.join().unwrap_or_else(|_| Err(Error::Config("the other end has failed".to_owned())))?;
@@ -125,19 +150,27 @@ fn way(nic: &Nic, name: &str, thresholds: Thresholds, rounds: u32) -> Result<Vec
     })
 }
 
-fn middle(channel: &Channel, from: &[u8], into: &mut [u8], rounds: u32) -> Result<u64> {
-    let mut times = Vec::with_capacity(rounds as usize);
-    for round in 0..=rounds {
-        let start = Instant::now();
-        send(channel, 1, from)?;
-        receive(channel, 1, into)?;
-        // The first registers memory.
-        if round > 0 {
-            times.push(start.elapsed().as_nanos() as u64 / 2);
+fn of_size(ends: &Ends, from: &[u8], into: &mut [u8], (batches, batch): (u32, u32)) -> Result<[u64; WAYS]> {
+    let mut times: [Vec<u64>; WAYS] = Default::default();
+    for n in 0..batches {
+        for ((_, channel), times) in ends.iter().zip(&mut times) {
+            for _ in 0..batch {
+                let start = Instant::now();
+                send(channel, 1, from)?;
+                receive(channel, 1, into)?;
+                if n > 0 {
+                    times.push(start.elapsed().as_nanos() as u64 / 2);
+                }
+            }
         }
     }
+    Ok(times.map(quarter))
+}
+
+/// What a quarter of all takes at most: on a host that has other work than ours, the half tells how much that was.
+fn quarter(mut times: Vec<u64>) -> u64 {
     times.sort_unstable();
-    Ok(times.get(times.len() / 2).copied().unwrap_or(0))
+    times.get(times.len() / 4).copied().unwrap_or(0)
 }
 
 fn send(channel: &Channel, to: usize, bytes: &[u8]) -> Result<()> {

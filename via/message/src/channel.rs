@@ -108,6 +108,10 @@ impl Channel {
         message.raw.begin(self.number, from)?;
         let answer = unpack(&mut message)?;
         message.raw.end()?;
+        if message.raw.is_bare() {
+            // There is nothing to drop, and nobody need look.
+            std::mem::forget(message);
+        }
         Ok(answer)
     }
 

@@ -9,7 +9,8 @@ mod sealed;
 use common::{Kind, rail};
 use sealed::{Sealed, without_system_calls};
 use uvia_message::{
-    Board, Channel, Directory, Policy, ReceiveMode, Result, SendMode, Session, SessionOptions,
+    Board, Channel, Directory, Module, Policy, ReceiveMode, Result, SendMode, Session, SessionOptions,
+    Thresholds,
 };
 
 const LONG: usize = 1 << 20;
@@ -25,9 +26,17 @@ struct End {
 }
 
 impl End {
-    fn new(name: &str, board: &Board, rank: usize) -> Self {
+    fn new(name: &str, board: &Board, rank: usize, module: Module) -> Self {
         let mut options = SessionOptions::new(name, rank, 2);
         options.policy = Policy::Latency;
+        let never = Thresholds::NEVER;
+        let none = Thresholds { inline: 0, gather: never, long: never, read: never };
+        options.thresholds = match module {
+            Module::Copied | Module::Inline => none,
+            Module::Gathered => Thresholds { gather: 1, ..none },
+            Module::Written => Thresholds { long: 4096, ..none },
+            Module::Read => Thresholds { long: 4096, read: 1, ..none },
+        };
         let rails = vec![("rail0".to_owned(), rail(Kind::Vi, name, 0, rank))];
         let session = Session::open(options, rails, &Directory::Local(board.clone())).expect("it opens");
         let channel = session.channel(0, &[]).expect("a channel");
@@ -52,15 +61,15 @@ impl End {
 }
 
 /// Rounds of a ping-pong, of which the end of this thread is sealed once both have warmed up.
-fn rounds(spoil: bool) -> Sealed {
+fn rounds(module: Module, spoil: bool) -> Sealed {
     let setup = || {
         let (name, board) = (common::fresh_name(), Board::default());
         let (other_name, other_board) = (name.clone(), board.clone());
         std::thread::spawn(move || {
-            let mut end = End::new(&other_name, &other_board, 1);
+            let mut end = End::new(&other_name, &other_board, 1, module);
             while end.receive().and_then(|_| end.send()).is_ok() {}
         });
-        let mut end = End::new(&name, &board, 0);
+        let mut end = End::new(&name, &board, 0, module);
         for _ in 0..5 {
             end.send().expect("it goes");
             assert_eq!(end.receive().expect("it comes"), 64);
@@ -82,6 +91,16 @@ fn rounds(spoil: bool) -> Sealed {
 
 #[test]
 fn a_mebibyte_from_a_buffer_that_is_used_again_takes_no_system_call() {
-    assert_eq!(rounds(false), Sealed::Clean);
-    assert_eq!(rounds(true), Sealed::Killed, "the seal holds");
+    for module in [Module::Written, Module::Read] {
+        assert_eq!(rounds(module, false), Sealed::Clean, "{module:?}");
+        assert_eq!(rounds(module, true), Sealed::Killed, "the seal holds");
+    }
+}
+
+/// However short the packets are, of which there are many then.
+#[test]
+fn nor_does_one_that_goes_in_packets() {
+    for module in [Module::Copied, Module::Gathered] {
+        assert_eq!(rounds(module, false), Sealed::Clean, "{module:?}");
+    }
 }

@@ -274,6 +274,12 @@ impl Connection {
             || (self.several && self.expected.wrapping_sub(expected) >= u32::from(self.window / 2))
     }
 
+    /// The same for who has only done with packets of data, on the short way.
+    #[inline(always)]
+    pub(super) fn owes_data(&self) -> bool {
+        self.data_freed.wrapping_sub(self.told.0) >= self.window / 2
+    }
+
     /// Rails that are there.
     pub(super) fn up(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.ways.len()).filter(|rail| self.ways[*rail] == Way::Up)

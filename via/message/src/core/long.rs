@@ -326,8 +326,11 @@ impl Core {
     pub(crate) fn give_up_longs(&mut self, id: LinkId) -> Result<()> {
         let connection = self.connection(id);
         for long in &mut connection.longs_out {
+            if long.is_posted() {
+                continue;
+            }
             if long.offer.is_none() {
-                long.refused |= !long.is_posted();
+                long.refused = true;
             } else if !std::mem::replace(&mut long.withdrawn, true) {
                 connection.controls.push_back(Control::Withdraw { message: long.message, long: long.number });
             }

@@ -7,7 +7,7 @@ use super::rail::Carrier;
 use super::{Core, Open};
 use crate::Error;
 use crate::packet::{HEADER, SHORT_HEADER, Short};
-use crate::port::vi::ViPort;
+use crate::port::vi::{Driven, ViPort};
 use crate::port::{Event, LinkId};
 use crate::span::Span;
 
@@ -179,6 +179,57 @@ impl Core {
     /// none, or something is wrong ([`Core::trouble`] tells).
     #[inline]
     pub(crate) fn begin_intake(&mut self, channel: usize, from: Option<usize>, into: &mut Intake) -> bool {
+        if let Some(peer) = from {
+            let id = self.id(channel, peer);
+            if let Some(connection) = Self::lookup(&mut self.connections, id)
+                && connection.awaits_message()
+                && self.stirred.is_empty()
+                && let [rail] = &mut self.rails[..]
+                && let Carrier::Vi(port) = &mut rail.port
+            {
+                match port.drive_for(id) {
+                    Driven::Nothing => return false,
+                    Driven::Packet(packet) => {
+                        // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
+                        if let Some(short) = unsafe { Short::read(packet.span) } {
+                            connection.heard(short.data_freed, short.control_freed);
+                            connection.expected = connection.expected.wrapping_add(1);
+                            into.begin(id, connection, Arrived::short(0, packet));
+                            return true;
+                        }
+                        return self.take_after(Some(Event::Packet(id, packet)), channel, from, into);
+                    }
+                    Driven::Otherwise => return self.take_after(None, channel, from, into),
+                    Driven::Failed(e) => {
+                        self.trouble = Some(*e);
+                        return false;
+                    }
+                }
+            }
+        }
+        self.begin_intake_somehow(channel, from, into)
+    }
+
+    /// As [`Core::begin_intake`], once something else has happened than what was waited for.
+    #[inline(never)]
+    fn take_after(
+        &mut self,
+        event: Option<Event>,
+        channel: usize,
+        from: Option<usize>,
+        into: &mut Intake,
+    ) -> bool {
+        if let Some(event) = event
+            && let Err(e) = self.happened(0, event)
+        {
+            self.trouble = Some(e);
+            return false;
+        }
+        self.take_news(channel, from, into)
+    }
+
+    #[inline(never)]
+    fn begin_intake_somehow(&mut self, channel: usize, from: Option<usize>, into: &mut Intake) -> bool {
         let is_there = match from {
             Some(peer) => self.take_of(channel, peer, into),
             None => self.take_first(channel, None, into),
@@ -280,7 +331,7 @@ impl Core {
         connection.data_freed = connection.data_freed.wrapping_add(1);
         self.copied.1 += packet.bytes().len as u64;
         ViPort::take_back(port, id, packet.packet);
-        if connection.owes() || !connection.inbox.is_empty() {
+        if connection.owes_data() || !connection.inbox.is_empty() {
             self.end_short_with_more(id);
         }
         true

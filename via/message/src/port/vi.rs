@@ -6,6 +6,7 @@
 mod gathered;
 mod inline;
 mod link;
+mod stack;
 mod transfer;
 
 use std::collections::{HashMap, VecDeque};
@@ -54,8 +55,31 @@ impl Depth {
     }
 }
 
+/// The bits of a context's upper half that are the index.
+const INDEX: u32 = 0x3fff_ffff;
+
 fn context(what: u64, index: u32, link: LinkId) -> u64 {
     what << 62 | u64::from(index) << 32 | u64::from(link)
+}
+
+/// What [`ViPort::drive_for`] came to.
+pub(crate) enum Driven {
+    /// Nothing has happened.
+    Nothing,
+    /// A packet of the link has come.
+    Packet(Packet),
+    /// Something else has happened, and perhaps more: [`ViPort::next`] tells.
+    Otherwise,
+    /// The port is broken.
+    Failed(Box<Error>),
+}
+
+impl Driven {
+    #[cold]
+    #[inline(never)]
+    fn failed(e: Error) -> Self {
+        Self::Failed(Box::new(e))
+    }
 }
 
 /// The port on virtual interfaces of one NIC.
@@ -300,6 +324,48 @@ impl ViPort {
         Ok(!self.completions.is_empty() || !self.news.is_empty())
     }
 
+    /// Drives the NIC, if nothing that it has finished with is at hand, for who waits for a packet of that link.
+    #[inline(always)]
+    pub(crate) fn drive_for(&mut self, id: LinkId) -> Driven {
+        if self.completions.is_empty()
+            && let Err(e) = self.cq.poll_into(&mut self.completions)
+        {
+            return Driven::failed(e.into());
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if (self.pending > 0 || self.turns.is_multiple_of(LOOK))
+            && let Err(e) = self.look()
+        {
+            return Driven::failed(e);
+        }
+        if !self.news.is_empty() {
+            return Driven::Otherwise;
+        }
+        loop {
+            let Some(Some(link)) = self.links.get_mut(id as usize) else { return Driven::Otherwise };
+            let other = loop {
+                let Some(completion) = self.completions.pop() else { return Driven::Nothing };
+                if !link.is_of(completion.vi) || !completion.descriptor.status().is_success() {
+                    break completion;
+                }
+                let context = completion.descriptor.context;
+                let index = (context >> 32) as u32;
+                if index >> 30 == what::RECEIVE as u32 {
+                    return Driven::Packet(link.received(index, completion.descriptor));
+                }
+                if index >> 30 != what::SEND as u32 {
+                    break completion;
+                }
+                link.sent(index & INDEX, completion.descriptor);
+            };
+            if let Some(event) = self.completed(other) {
+                // It comes before what is left of the completions, as it has to.
+                self.news.push_back(event);
+                return Driven::Otherwise;
+            }
+        }
+    }
+
     /// The next of what has happened.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<Event> {
@@ -361,7 +427,7 @@ impl ViPort {
         let Completion { vi, descriptor, queue } = completion;
         let context = descriptor.context;
         let id = context as LinkId;
-        let index = (context >> 32) as u32 & 0x3fff_ffff;
+        let index = (context >> 32) as u32 & INDEX;
         if let Some(Some(link)) = self.links.get_mut(id as usize)
             && link.is_of(vi)
             && descriptor.status().is_success()
@@ -382,7 +448,7 @@ impl ViPort {
     #[inline(never)]
     fn completed_otherwise(&mut self, completion: Completion) -> Option<Event> {
         let context = completion.descriptor.context;
-        let (id, index) = (context as LinkId, (context >> 32) as u32 & 0x3fff_ffff);
+        let (id, index) = (context as LinkId, (context >> 32) as u32 & INDEX);
         if context >> 62 == what::OTHER && index & what::INLINE != 0 {
             return self.completed_inline(index & !what::INLINE, completion);
         }

@@ -476,6 +476,12 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         Ok(())
     }
 
+    /// Whether it owns nothing; once it is over, nothing is to be done for it.
+    #[inline(always)]
+    pub(crate) fn is_bare(&self) -> bool {
+        self.more.is_none()
+    }
+
     /// As [`RawIncoming::end`].
     #[inline(always)]
     pub(crate) fn end(&mut self) -> Result<()> {

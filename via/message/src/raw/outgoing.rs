@@ -95,6 +95,8 @@ struct More {
     /// Short pieces that are read at the end.
     laters: Vec<Span>,
     gathering: Gathering,
+    /// The packet that ends it has gone.
+    ended: bool,
 }
 
 impl<S: Deref<Target = Shared>> Packing<S> {
@@ -493,6 +495,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// Sends the last packet.
     async fn end_with(&mut self, flags: u8) -> Result<()> {
         self.flush(flags).await?;
+        self.more().ended = true;
         if self.more().longs > 0 {
             self.wait_longs(None, false).await?;
         }
@@ -578,7 +581,9 @@ impl<S: Deref<Target = Shared>> Packing<S> {
             }
         };
         self.shared.until(self.waits, "a long piece to be taken", over).await?;
-        self.flush(flag::LAST | flag::ABANDONED).await?;
+        if !self.more().ended {
+            self.flush(flag::LAST | flag::ABANDONED).await?;
+        }
         self.wait_gathered().await?;
         self.shared.core().end_outgoing(id);
         Ok(())

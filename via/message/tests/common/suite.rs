@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::{Kind, run};
-use uvia_message::{Channel, Error, ReceiveMode, Result, SendMode, Session, Source};
+use uvia_message::{Channel, Error, ReceiveMode, Result, SendMode, Session, Source, Thresholds};
 
 /// One thing that holds on any rails.
 pub type Topic = fn(&[Kind]);
@@ -215,10 +215,17 @@ pub fn what_is_unpacked_otherwise_than_it_was_packed_is_named_by_its_position(ra
 }
 
 pub fn a_message_that_is_given_up_is_heard_of_and_the_next_one_comes(rails: &[Kind]) {
+    // Once where long pieces are written, and once where they are read.
+    for read in [Thresholds::NEVER, 1] {
+        give_up(rails, read);
+    }
+}
+
+fn give_up(rails: &[Kind], read: usize) {
     run(
         2,
         rails,
-        |_| (),
+        |options| options.thresholds.read = read,
         |session| {
             let channel = session.channel(0, &[]).unwrap();
             let long = vec![3u8; 1 << 18];

@@ -9,6 +9,8 @@ use crate::span::Span;
 
 /// Pieces of memory that were not registered, of which some are remembered.
 const REMEMBERED: usize = 64;
+/// Most parts of a packet beside its own bytes.
+const MOST: usize = 4;
 
 /// A packet that reads the program's memory.
 pub(super) struct Gathered {
@@ -18,7 +20,7 @@ pub(super) struct Gathered {
     /// The buffer's own descriptor.
     own: Box<Descriptor>,
     /// Keep the memory registered.
-    _leases: Vec<Lease>,
+    _leases: [Option<Lease>; MOST],
 }
 
 /// Packets that read the program's memory, and what is worth being registered for the next time.
@@ -80,14 +82,14 @@ impl ViPort {
         len: usize,
         parts: &[Span],
     ) -> Result<bool> {
-        if parts.len() >= self.nic.properties().max_segments {
+        if parts.len() > MOST.min(self.nic.properties().max_segments.saturating_sub(1)) {
             return Ok(false);
         }
-        let mut leases = Vec::with_capacity(parts.len());
-        for part in parts {
+        let mut leases: [Option<Lease>; MOST] = Default::default();
+        for (part, lease) in parts.iter().zip(&mut leases) {
             // SAFETY: the caller's promise.
             match unsafe { self.lease_for_packet(*part)? } {
-                Some(lease) => leases.push(lease),
+                Some(registered) => *lease = Some(registered),
                 None => return Ok(false),
             }
         }
@@ -101,7 +103,7 @@ impl ViPort {
             let mut head = segment.clone();
             head.aim(buffer.index as usize * link.stride(), len as u32)?;
             descriptor.segments.push(head);
-            for lease in &leases {
+            for lease in leases.iter().flatten() {
                 descriptor.segments.push(lease.segment(0..lease.len())?);
             }
             Ok(())

@@ -6,7 +6,8 @@ use uvia::{Descriptor, Error as ViError, MemoryRegion, NetAddress, Peer, Status,
 use zerocopy::IntoBytes;
 
 use super::inline::{self, Inline, InlineSource};
-use super::{AGAIN, REQUEST, context, what};
+use super::stack::Stack;
+use super::{AGAIN, INDEX, REQUEST, context, what};
 use crate::modules::Module;
 use crate::modules::choice;
 use crate::port::{Buffer, Depth, Hello, LinkId, Packet};
@@ -34,9 +35,15 @@ pub(super) enum State {
 
 /// Receives that are posted together: the NIC is taken once for all. A link has so many more of them, less one, than
 /// packets may be under way, so that those that wait are not missed.
-pub(super) const BULK: usize = 4;
+pub(super) const BULK: usize = 16;
 
-/// A buffer of a link's, and its descriptor while that is not posted.
+/// The buffer that a descriptor is for.
+#[inline(always)]
+fn index_of(descriptor: &Descriptor) -> u32 {
+    (descriptor.context >> 32) as u32 & INDEX
+}
+
+/// A buffer of a link's, and its descriptor while that is neither posted nor, where it is one to be sent, free.
 struct Slot {
     descriptor: Option<Box<Descriptor>>,
     /// It is not free before it was released, too.
@@ -80,11 +87,17 @@ pub(super) struct Link {
     stride: usize,
     sends: Vec<Slot>,
     receives: Vec<Slot>,
-    /// Receives that are given back, until there are [`BULK`].
+    /// Receives that are about to be posted.
     // They move by the box.
     #[expect(clippy::vec_box)]
     back: Vec<Box<Descriptor>>,
-    free: Vec<u32>,
+    /// Descriptors of buffers that are free.
+    free: Stack<Box<Descriptor>>,
+    /// Some buffer was kept.
+    keeps: bool,
+    /// Receives that are given back, until there are [`BULK`].
+    returned: [u32; BULK],
+    returned_count: usize,
     /// Packets and puts that are posted.
     pub(super) sending: usize,
     pub(super) puts: usize,
@@ -115,9 +128,14 @@ impl Link {
                 })
                 .collect()
         };
-        let sends = slots(what::SEND, 0, depth.packets)?;
+        let mut sends = slots(what::SEND, 0, depth.packets)?;
         let receives = slots(what::RECEIVE, depth.packets, depth.receives())?;
-        let free = (0..depth.packets as u32).rev().collect();
+        let mut free = Stack::new(depth.packets);
+        for slot in sends.iter_mut().rev() {
+            if let Some(descriptor) = slot.descriptor.take() {
+                free.push(descriptor);
+            }
+        }
         let mut link = Self {
             state,
             epoch,
@@ -127,6 +145,9 @@ impl Link {
             receives,
             back: Vec::with_capacity(depth.receives()),
             free,
+            keeps: false,
+            returned: [0; BULK],
+            returned_count: 0,
             sending: 0,
             puts: 0,
             gathering: 0,
@@ -150,11 +171,14 @@ impl Link {
     /// Takes a receive's buffer back.
     #[inline(always)]
     pub(super) fn give_back(&mut self, index: u32) {
-        let Some(slot) = self.receives.get_mut(index as usize) else { return self.give_back_inline(index) };
-        let Some(descriptor) = slot.descriptor.take() else { return };
-        self.back.push(descriptor);
-        if self.back.len() >= BULK {
-            self.post_back();
+        let Some(slot) = self.receives.get(index as usize) else { return self.give_back_inline(index) };
+        if slot.descriptor.is_none() {
+            return;
+        }
+        self.returned[self.returned_count % BULK] = index;
+        self.returned_count += 1;
+        if self.returned_count == BULK {
+            self.post_returned();
         }
     }
 
@@ -179,9 +203,10 @@ impl Link {
         }
         if let Some(slot) = self.sends.get_mut(buffer.index as usize) {
             slot.kept = keep;
+            self.keeps |= keep;
         }
         if !keep {
-            self.free.push(buffer.index);
+            self.release(buffer.index);
         }
         true
     }
@@ -221,6 +246,20 @@ impl Link {
 
     /// Posts the receives that were given back.
     #[inline(never)]
+    fn post_returned(&mut self) {
+        for index in self.returned {
+            if let Some(slot) = self.receives.get_mut(index as usize)
+                && let Some(descriptor) = slot.descriptor.take()
+            {
+                self.back.push(descriptor);
+            }
+        }
+        self.returned_count = 0;
+        self.post_back();
+    }
+
+    /// Posts receives.
+    #[inline(never)]
     fn post_back(&mut self) {
         let Some(vi) = &self.vi else { return };
         if let Err(error) = vi.post_receives(&mut self.back) {
@@ -240,7 +279,8 @@ impl Link {
     pub(super) fn received(&mut self, index: u32, descriptor: Box<Descriptor>) -> Packet {
         let len = (descriptor.length() as usize).min(self.stride);
         if let Some(slot) = self.receives.get_mut(index as usize) {
-            slot.descriptor = Some(descriptor);
+            // There was none, and so there is nothing to drop: it was posted.
+            std::mem::forget(slot.descriptor.replace(descriptor));
         }
         Packet { index, epoch: self.epoch, span: self.span(self.sends.len() + index as usize, len) }
     }
@@ -249,11 +289,14 @@ impl Link {
     #[inline(always)]
     pub(super) fn sent(&mut self, index: u32, descriptor: Box<Descriptor>) {
         self.sending -= 1;
-        let Some(slot) = self.sends.get_mut(index as usize) else { return };
-        slot.descriptor = Some(descriptor);
-        if !slot.kept {
-            self.free.push(index);
+        if self.keeps
+            && let Some(slot) = self.sends.get_mut(index as usize)
+            && slot.kept
+        {
+            slot.descriptor = Some(descriptor);
+            return;
         }
+        self.free.push(descriptor);
     }
 
     #[inline(always)]
@@ -261,15 +304,17 @@ impl Link {
         if !matches!(self.state, State::Up) {
             return None;
         }
-        let index = self.free.pop()?;
+        let descriptor = self.free.pop()?;
+        let index = index_of(&descriptor);
+        self.sends.get_mut(index as usize)?.descriptor = Some(descriptor);
         Some(Buffer { index, span: self.span(index as usize, self.stride) })
     }
 
     pub(super) fn release(&mut self, index: u32) {
         let Some(slot) = self.sends.get_mut(index as usize) else { return };
         slot.kept = false;
-        if slot.descriptor.is_some() {
-            self.free.push(index);
+        if let Some(descriptor) = slot.descriptor.take() {
+            self.free.push(descriptor);
         }
     }
 
@@ -279,20 +324,12 @@ impl Link {
         if !matches!(self.state, State::Up) {
             return None;
         }
-        let index = self.free.pop()?;
+        let vi = self.vi.as_ref()?;
+        let descriptor = self.free.pop()?;
+        let index = index_of(&descriptor);
         let start = index as usize * self.stride;
         let buffer = Buffer { index, span: Span::new(self.memory.as_ptr().wrapping_add(start), self.stride) };
-        let slot = self.sends.get_mut(index as usize)?;
-        slot.kept = false;
-        Some((
-            buffer,
-            Ready {
-                vi: self.vi.as_ref()?,
-                descriptor: slot.descriptor.take()?,
-                start,
-                sending: &mut self.sending,
-            },
-        ))
+        Some((buffer, Ready { vi, descriptor, start, sending: &mut self.sending }))
     }
 
     /// Sends `len` bytes of a buffer, from `start` on.
@@ -309,6 +346,7 @@ impl Link {
         };
         let Some(descriptor) = slot.descriptor.take() else { return Ok(()) };
         slot.kept = keep;
+        self.keeps |= keep;
         let ready = Ready { vi, descriptor, start: index as usize * self.stride, sending: &mut self.sending };
         ready.send(start, len)
     }
