@@ -22,8 +22,9 @@ const EXAMPLES: &str = "\
 Examples:
   Latency of 64-byte messages, both ends in one process on two NICs:
     uvia-perf lat --pair 0000:01:00.0 0000:02:00.0 --size 64
-  The same with no adapter, over memory:
-    uvia-perf lat --pair shm:try shm:try --size 64
+  The same with no adapter, over memory, between two processes:
+    uvia-perf lat --listen --nic shm:try --name b
+    uvia-perf lat --to b --nic shm:try --name a
   RDMA write bandwidth over all sizes between two hosts:
     uvia-perf bw --listen --nic 0000:01:00.0 --name b
     uvia-perf bw --to b --nic 0000:01:00.0 --op write --sizes all
@@ -250,10 +251,15 @@ impl Where {
         }
         if let Some([a, b]) = self.ends.pair.as_deref() {
             match (a.strip_prefix("shm:"), b.strip_prefix("shm:")) {
-                // Each opening is a NIC of its own, and those of one name are joined.
                 (Some(one), Some(other)) if one != other => {
                     return Err(Failure::usage(format!(
-                        "--pair {a} {b}: two names are two networks, which nothing joins; give one of them twice"
+                        "--pair {a} {b}: two names are two networks, which nothing joins; give one of them to two processes, one with --listen and one with --to"
+                    )));
+                }
+                // A process has one NIC of a name.
+                (Some(_), _) if a == b => {
+                    return Err(Failure::usage(format!(
+                        "--pair needs two NICs, and a process has one of {a}: measure between two, with --listen and with --to"
                     )));
                 }
                 (None, _) if a == b => {
@@ -405,7 +411,7 @@ mod tests {
         for (pair, good) in [
             ("a b", true),
             ("a a", false),
-            ("shm:x shm:x", true),
+            ("shm:x shm:x", false),
             ("shm:x shm:y", false),
             ("shm:x vfio-user:/a", true),
         ] {
