@@ -171,7 +171,8 @@ pub trait Port: Send {
         Ok(false)
     }
 
-    /// Whether packets that took bytes from the program's memory are still reading them.
+    /// Whether packets that take bytes from the program's memory are still reading them, or did not go before the link was
+    /// lost.
     fn is_gathering(&self, _link: LinkId) -> bool {
         false
     }

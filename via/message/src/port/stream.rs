@@ -241,7 +241,9 @@ impl StreamPort {
             (offset.checked_add(len)? <= exposed.memory.len).then(|| exposed.memory.skip(offset).first(len))
         };
         let place = |exposure, offset, len| find(exposure, offset, len, false);
-        let outcome = link.write().and_then(|()| {
+        // A peer that has left takes nothing more; what it said before is heard all the same.
+        let written = link.write();
+        let mut hear = || {
             while let Some(read) = link.read(&place)? {
                 match read {
                     Read::Packet(packet) => events.push(Event::Packet(id, packet)),
@@ -257,8 +259,9 @@ impl StreamPort {
                     }
                 }
             }
-            link.write()
-        });
+            Ok(())
+        };
+        let outcome = hear().and(written).and_then(|()| link.write());
         if let Err(e) = outcome {
             link.leave();
             events.push(Event::Down(id, e.to_string()));

@@ -457,7 +457,7 @@ impl ViPort {
             descriptor.segments.clear();
             let status = descriptor.status();
             self.keep_spare(descriptor);
-            let id = self.gathered(index)?;
+            let id = self.gathered(index, status.is_success())?;
             let link = self.link(id).filter(|link| link.is_of(vi) && !status.is_success())?;
             let why = link.loss(status);
             return Some(self.lose(id, why));
@@ -556,7 +556,7 @@ impl Port for ViPort {
 
     fn is_gathering(&self, id: LinkId) -> bool {
         let link = self.links.get(id as usize).and_then(Option::as_deref);
-        link.is_some_and(|link| link.vi.is_some() && link.gathering > 0)
+        link.is_some_and(|link| link.gathering > 0)
     }
 
     fn reads(&self) -> bool {

@@ -511,9 +511,15 @@ impl<S: Deref<Target = Shared>> Packing<S> {
             return Ok(());
         }
         let (id, rank) = (self.out.id, self.rank());
-        let over = |core: &mut Core| match core.connection(id).failed.clone() {
-            Some(why) => Err(Error::Unreachable { rank, why }),
-            None => Ok((!core.is_gathering(id)).then_some(())),
+        let over = |core: &mut Core| {
+            // First: the peer may have taken all of it, and left.
+            if !core.is_gathering(id) {
+                return Ok(Some(()));
+            }
+            match core.connection(id).failed.clone() {
+                Some(why) => Err(Error::Unreachable { rank, why }),
+                None => Ok(None),
+            }
         };
         self.shared.until(self.waits, "gathered bytes to be sent", over).await
     }

@@ -114,7 +114,7 @@ pub(super) struct Link {
     pub(super) puts: usize,
     /// Memory that is fetched, by the gets' numbers.
     gets: Vec<(u64, Span)>,
-    /// Packets that read the program's memory.
+    /// Packets that take bytes from the program's memory and have not gone.
     pub(super) gathering: usize,
     packets: Vec<Box<[u8]>>,
     free_packets: Vec<u32>,
@@ -458,7 +458,8 @@ impl Link {
         self.state = State::Down;
         self.out.clear();
         self.gets.clear();
-        (self.puts, self.gathering) = (0, 0);
+        // Packets that were to take bytes from the program's memory, and have not, stay counted: they did not go.
+        self.puts = 0;
         for slot in &mut self.slots {
             slot.posted = false;
         }

@@ -125,8 +125,9 @@ impl ViPort {
         Ok(true)
     }
 
-    /// The NIC has done with a packet that read the program's memory. Answers its link, where that is there still.
-    pub(super) fn gathered(&mut self, number: u32) -> Option<LinkId> {
+    /// The NIC has done with a packet that read the program's memory; one that has not gone stays counted. Answers its
+    /// link, where that is there still.
+    pub(super) fn gathered(&mut self, number: u32, went: bool) -> Option<LinkId> {
         let Gathered { link: id, epoch, index, own, .. } =
             self.gatherer.under_way.get_mut(number as usize).and_then(Option::take)?;
         self.gatherer.free.push(number);
@@ -134,7 +135,7 @@ impl ViPort {
         if link.epoch != epoch {
             return None;
         }
-        link.gathering -= 1;
+        link.gathering -= usize::from(went);
         link.sent(index, own);
         Some(id)
     }
