@@ -6,7 +6,7 @@ use uvia::{Descriptor, MemoryRegion, Nic, RemoteMemory, WorkQueue};
 use uvia_tools::Failure;
 
 use super::order::Order;
-use super::side::{Idle, Idling, Side};
+use super::side::{Done, Idle, Idling, More, Side};
 use crate::report::Latency;
 
 /// Sends under way before the first must have completed: a completion may come a little after the answer.
@@ -69,6 +69,23 @@ impl Messages {
     }
 }
 
+impl Messages {
+    /// Takes a completion: whether the other end's message came with it.
+    #[inline(always)]
+    fn is_message(&mut self, done: Done) -> Result<bool, Failure> {
+        if done.queue == WorkQueue::Send {
+            self.idle.push(done.descriptor);
+            return Ok(false);
+        }
+        let len = done.descriptor.length() as usize;
+        if len != self.size {
+            return Err(Failure::failed(format!("a message of {len} bytes came instead of {}", self.size)));
+        }
+        self.emptied.push(done.descriptor);
+        Ok(true)
+    }
+}
+
 impl Exchange for Messages {
     #[inline]
     fn send(&mut self) -> Result<(), Failure> {
@@ -93,20 +110,19 @@ impl Exchange for Messages {
     fn receive(&mut self, other: Option<&Nic>) -> Result<(), Failure> {
         let mut idling = Idling::default();
         loop {
-            match self.side.poll()? {
-                Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
-                Some(done) => {
-                    let len = done.descriptor.length() as usize;
-                    if len != self.size {
-                        return Err(Failure::failed(format!(
-                            "a message of {len} bytes came instead of {}",
-                            self.size
-                        )));
-                    }
-                    self.emptied.push(done.descriptor);
+            while let Some(done) = self.side.taken()? {
+                if self.is_message(done)? {
                     return Ok(());
                 }
-                None => {
+            }
+            match self.side.take_more()? {
+                More::Taken => {}
+                More::One(done) => {
+                    if self.is_message(done)? {
+                        return Ok(());
+                    }
+                }
+                More::Nothing => {
                     idling.tick(&mut self.side)?;
                     drive(other, &idling, self.stride)?;
                 }

@@ -22,6 +22,16 @@ pub struct Done {
     pub descriptor: Box<Descriptor>,
 }
 
+/// What driving the NIC has brought.
+pub enum More {
+    /// Completions that [`Side::taken`] has.
+    Taken,
+    /// One, where they are not taken together.
+    One(Done),
+    /// None.
+    Nothing,
+}
+
 /// An interface and what it needs, not connected yet.
 pub struct Side {
     pub nic: Nic,
@@ -132,27 +142,51 @@ impl Side {
         self.vi.post_receive(descriptor).map_err(|refused| refused.error.into())
     }
 
-    /// The next completion, if there is one; driving the NIC. What is measured calls this for each: the usual way is short
-    /// and all in the caller.
+    /// The next completion, if there is one; driving the NIC.
+    ///
+    /// # Errors
+    /// One that tells of a failure.
+    #[inline]
+    pub fn poll(&mut self) -> Result<Option<Done>, Failure> {
+        if let Some(done) = self.taken()? {
+            return Ok(Some(done));
+        }
+        match self.take_more()? {
+            More::Taken => self.taken(),
+            More::One(done) => Ok(Some(done)),
+            More::Nothing => Ok(None),
+        }
+    }
+
+    /// The next one of those that were taken from the completion queue already. With [`Side::take_more`] it is
+    /// [`Side::poll`] for loops that are measured.
     ///
     /// # Errors
     /// One that tells of a failure.
     #[inline(always)]
-    pub fn poll(&mut self) -> Result<Option<Done>, Failure> {
-        let next = match self.taken.pop() {
-            Some(next) => next,
-            None => match &self.cq {
-                Some(cq) if !self.sleeps => {
-                    cq.poll_into(&mut self.taken)?;
-                    match self.taken.pop() {
-                        Some(next) => next,
-                        None => return Ok(None),
-                    }
-                }
-                _ => return self.poll_otherwise(),
-            },
-        };
-        self.checked(Done { queue: next.queue, descriptor: next.descriptor }).map(Some)
+    pub fn taken(&mut self) -> Result<Option<Done>, Failure> {
+        match self.taken.pop() {
+            Some(next) if next.descriptor.status().is_success() => {
+                Ok(Some(Done { queue: next.queue, descriptor: next.descriptor }))
+            }
+            Some(next) => Err(self.broken(&Done { queue: next.queue, descriptor: next.descriptor })),
+            None => Ok(None),
+        }
+    }
+
+    /// Drives the NIC and takes what has completed.
+    ///
+    /// # Errors
+    /// A fault of the adapter; a completion that tells of a failure.
+    #[inline(always)]
+    pub fn take_more(&mut self) -> Result<More, Failure> {
+        match &self.cq {
+            Some(cq) if !self.sleeps => Ok(match cq.poll_into(&mut self.taken)? {
+                0 => More::Nothing,
+                _ => More::Taken,
+            }),
+            _ => Ok(self.poll_otherwise()?.map_or(More::Nothing, More::One)),
+        }
     }
 
     /// Where there is no completion queue, or something may have come while asleep.
