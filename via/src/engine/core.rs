@@ -43,7 +43,8 @@ pub(super) struct Core {
     pub(super) busy: bool,
     /// No deadline of any connection, farewell or query is earlier.
     pub(super) next: Time,
-    /// The time when the engine was last driven: as good as the present one for what is posted between two bursts.
+    /// The time for what is posted between two bursts: that of the last one, which is as good as the present one, and a
+    /// nanosecond, by which it can be told from what that burst itself has noted.
     pub(super) seen: Time,
     /// The last long time in which it was not driven: what was posted then has the time of its beginning.
     pub(super) gap: Gap,
@@ -118,10 +119,10 @@ impl Core {
     /// A burst begins.
     #[inline(always)]
     pub(super) fn begin_burst(&mut self, now: Time) {
-        if now.0.wrapping_sub(self.seen.0) > GAP {
+        if now.0 > self.seen.0.wrapping_add(GAP) {
             self.end_gap(now);
         }
-        self.seen = now;
+        self.seen = now.soon_after(1);
     }
 
     #[cold]

@@ -265,7 +265,7 @@ impl Sender {
         self.outstanding() < self.peer_window.min(WINDOW as u32) && self.pipe() < self.window.size
     }
 
-    /// What was sent while the engine was not driven counts from when it is again: nothing could be heard before.
+    /// What was posted while the engine was not driven counts from when it is again, once: nothing could be heard before.
     pub(super) fn skip(&mut self, gap: Gap) {
         if self.timer_from == gap.from {
             self.timer_from = gap.to;
