@@ -205,7 +205,9 @@ impl Nic {
 
     /// What it has counted.
     pub fn statistics(&self) -> Statistics {
-        self.0.core().provider.statistics()
+        let mut core = self.0.core();
+        let core = &mut *core;
+        core.provider.statistics(&mut core.sinks)
     }
 
     /// Waits for `ready` to answer with something, up to `timeout`; `None` when it did not. For those who wait for more

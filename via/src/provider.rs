@@ -40,7 +40,8 @@ pub(crate) trait Provider: Send {
     fn progress(&mut self, sink: &mut Sinks) -> Result<usize>;
     /// How long until `progress` must run although nothing arrives; `None`: not at all.
     fn idle_for(&self) -> Option<Duration>;
-    fn statistics(&mut self) -> Statistics;
+    /// What was counted, up to now.
+    fn statistics(&mut self, sink: &mut Sinks) -> Statistics;
     fn ready(&mut self) -> Result<bool>;
     fn neighbours(&self) -> Vec<MacAddress>;
     fn interrupt(&self) -> Option<BorrowedFd<'_>>;

@@ -54,9 +54,11 @@ pub(crate) fn wait_with<T, R: FnMut(bool) -> Result<Option<T>>>(
         if waited >= timeout {
             return Ok(None);
         }
-        if waited < SPIN {
-            std::hint::spin_loop();
-        } else if let Some(answer) = sleep(&mut ready, timeout - waited)? {
+        // While it spins there is no hint of it to the processor: a look takes long enough to leave room for others, the hint
+        // would take as long again on many, and an emulated one stops for it.
+        if waited >= SPIN
+            && let Some(answer) = sleep(&mut ready, timeout - waited)?
+        {
             return Ok(Some(answer));
         }
     }

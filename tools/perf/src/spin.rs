@@ -26,10 +26,10 @@ impl Spin {
     /// After the `n`th poll in vain of a wait, counted from 1.
     #[inline]
     pub fn after(&self, n: u32) {
+        // Otherwise it is looked again at once. A poll takes long enough to leave room for others; the hint that somebody spins
+        // would take as long again on many processors, and an emulated one stops for it.
         if self.offers(n) {
             std::thread::yield_now();
-        } else {
-            std::hint::spin_loop();
         }
     }
 

@@ -95,7 +95,8 @@ impl Policy {
         };
         if turns < polls {
             count(&pace.counts[0]);
-            std::hint::spin_loop();
+            // A look takes long enough to leave room for others. The hint would take as long again on many processors, and
+            // an emulated one stops for it.
             return Ok(());
         }
         if self == Self::Adaptive && turns - polls < YIELDS {
