@@ -20,8 +20,10 @@ pub struct Bare {
     // Posted by the box: what is kept is the box.
     #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
-    /// What long messages are written from, and into.
+    /// What long messages are written from.
     long: MemoryRegion,
+    /// What the other end writes into: memory of its own, as who sends and receives has it.
+    target: MemoryRegion,
     #[expect(clippy::vec_box)]
     writes: Vec<Box<Descriptor>>,
     nic: Nic,
@@ -43,16 +45,17 @@ impl Bare {
             vi.post_receive(descriptor).map_err(|e| e.error)?;
         }
         let sends = vec![Descriptor::new(vec![memory.segment(DEPTH * SHORT..(DEPTH + 1) * SHORT)?])];
-        let long = nic.allocate(long.max(1), MemoryAttributes::remote_write(tag))?;
+        let target = nic.allocate(long.max(1), MemoryAttributes::remote_write(tag))?;
+        let long = nic.allocate(long.max(1), MemoryAttributes::local(tag))?;
         let completions = Completions::with_capacity(64);
-        Ok(Self { vi, cq, completions, sends, long, writes: Vec::new(), nic, came: 0 })
+        Ok(Self { vi, cq, completions, sends, long, target, writes: Vec::new(), nic, came: 0 })
     }
 
     /// Connects two ends that this thread drives, and tells each where the other's memory is.
     pub fn join(&mut self, other: &mut Self) -> Result<()> {
         let listener: Listener = other.nic.listen(b"bare", 1)?;
         let place = |end: &Self| -> Result<Vec<u8>> {
-            let RemoteMemory { address, handle } = end.long.remote(0)?;
+            let RemoteMemory { address, handle } = end.target.remote(0)?;
             Ok([&address.to_le_bytes()[..], &handle.0.to_le_bytes()].concat())
         };
         let (mine, theirs) = (place(self)?, place(other)?);
