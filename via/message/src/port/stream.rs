@@ -113,6 +113,12 @@ impl StreamPort {
         self.links.get_mut(id as usize)?.as_deref_mut()
     }
 
+    /// A link that is there, where one more put or get may be under way.
+    fn link_with_room(&mut self, id: LinkId) -> Option<&mut Link> {
+        let puts = self.depth.puts;
+        self.link(id).filter(|link| link.puts < puts && matches!(link.state, State::Up))
+    }
+
     fn make(&mut self, pipe: Option<Box<dyn Pipe>>, state: State) -> Link {
         self.epochs += 1;
         Link::new(pipe, state, self.depth, self.epochs)
@@ -357,11 +363,7 @@ impl Port for StreamPort {
         token: &[u8; 16],
         offset: u64,
     ) -> Result<bool> {
-        let puts = self.depth.puts;
-        let Some(link) = self.link(id).filter(|link| link.puts < puts && matches!(link.state, State::Up))
-        else {
-            return Ok(false);
-        };
+        let Some(link) = self.link_with_room(id) else { return Ok(false) };
         link.get(get, memory, exposure_of(token), offset);
         let _ = link.write();
         Ok(true)
@@ -391,11 +393,7 @@ impl Port for StreamPort {
         token: &[u8; 16],
         offset: u64,
     ) -> Result<bool> {
-        let puts = self.depth.puts;
-        let Some(link) = self.link(id).filter(|link| link.puts < puts && matches!(link.state, State::Up))
-        else {
-            return Ok(false);
-        };
+        let Some(link) = self.link_with_room(id) else { return Ok(false) };
         link.put(put, memory, exposure_of(token), offset);
         let _ = link.write();
         Ok(true)
