@@ -33,8 +33,9 @@ pub struct Receiver {
     waiting: Option<(Frame, Option<u16>)>,
     completions: Completions,
     out: Vec<Completion>,
-    /// A descriptor could not be fetched: nothing more is done until the ring is set up anew.
-    stuck: bool,
+    /// The ring, as it was when a descriptor could not be fetched: nothing more is done until it is another one, be it by
+    /// its tail alone, or was set again.
+    stuck: Option<Ring>,
 }
 
 /// What it needs of the chip.
@@ -54,12 +55,12 @@ impl Receiver {
     pub fn reset(&mut self) {
         self.waiting = None;
         self.completions.clear();
-        self.stuck = false;
+        self.stuck = None;
     }
 
     /// The ring's registers or the receiver's were set: it tries again.
     pub fn unstick(&mut self) {
-        self.stuck = false;
+        self.stuck = None;
     }
 
     /// Takes up to `budget` frames; answers how many there were, and when the next late completion is due.
@@ -82,10 +83,12 @@ impl Receiver {
             let deaf = std::iter::from_fn(|| context.port.receive()).take(budget).count();
             return (deaf, due);
         }
-        let Some(mut ring) = Ring::load(around.pages, Direction::Receive).filter(|_| !self.stuck) else {
+        let ring = Ring::load(around.pages, Direction::Receive).filter(|ring| self.stuck != Some(*ring));
+        let Some(mut ring) = ring else {
             self.out.clear();
             return (0, due);
         };
+        self.stuck = None;
         self.write_back(context, around, &ring);
         let mut done = 0;
         while done < budget {
@@ -113,7 +116,7 @@ impl Receiver {
             }
             done += 1;
             if !self.store(context, around, &mut ring, &frame.0, frame.1) {
-                self.stuck = true;
+                self.stuck = Some(ring);
                 break;
             }
         }

@@ -40,8 +40,9 @@ pub struct Transmitter {
     checksums: Checksums,
     completions: Completions,
     out: Vec<Completion>,
-    /// A descriptor could not be fetched: nothing more is done until the ring is set up anew.
-    stuck: bool,
+    /// The ring, as it was when a descriptor could not be fetched: nothing more is done until it is another one, be it by
+    /// its tail alone, or was set again.
+    stuck: Option<Ring>,
 }
 
 /// What it needs of the chip.
@@ -59,12 +60,12 @@ impl Transmitter {
     pub fn reset(&mut self) {
         self.packet.clear();
         self.completions.clear();
-        (self.context, self.spoilt, self.stuck) = (OffloadContext::default(), false, false);
+        (self.context, self.spoilt, self.stuck) = (OffloadContext::default(), false, None);
     }
 
     /// The ring's registers or the transmitter's were set: it tries again.
     pub fn unstick(&mut self) {
-        self.stuck = false;
+        self.stuck = None;
     }
 
     /// Works on up to `budget` descriptors; answers how many there were, and when the next late completion is
@@ -76,18 +77,23 @@ impl Transmitter {
         budget: usize,
     ) -> (usize, Option<std::time::Duration>) {
         let due = self.completions.release(context.now, &mut self.out);
-        if self.stuck || !around.tctl.contains(Tctl::EN) {
+        if !around.tctl.contains(Tctl::EN) {
             self.out.clear();
             return (0, due);
         }
         let mut done = 0;
-        let Some(mut ring) = Ring::load(around.pages, Direction::Transmit) else { return (0, due) };
+        let ring = Ring::load(around.pages, Direction::Transmit).filter(|ring| self.stuck != Some(*ring));
+        let Some(mut ring) = ring else {
+            self.out.clear();
+            return (0, due);
+        };
+        self.stuck = None;
         self.write_back(context, around, &ring);
         while done < budget && ring.head != ring.tail {
             let at = ring.head;
             let mut bytes = [0; DESCRIPTOR as usize];
             if context.bus.read(ring.descriptor(at), &mut bytes).is_err() {
-                self.stuck = true;
+                self.stuck = Some(ring);
                 break;
             }
             let [a, b, c, d, e, f, g, h, lower @ .., i, j, k, l] = bytes;
