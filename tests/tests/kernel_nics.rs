@@ -5,7 +5,7 @@
 mod kernel;
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use kernel::ethtool::{self, Feature};
@@ -62,7 +62,9 @@ fn stream(pair: &Pair, there: bool, back: bool) -> Duration {
     let one = |port: u16, from_a: bool| {
         let listener = pair.in_b(move || TcpListener::bind((B, port)).unwrap());
         let server = std::thread::spawn(move || ways(listener.accept().unwrap().0, !from_a, from_a));
-        let client = TcpStream::connect((B, port)).unwrap();
+        let there = SocketAddr::new(B.parse().unwrap(), port);
+        let client = TcpStream::connect_timeout(&there, PATIENCE)
+            .unwrap_or_else(|e| panic!("B does not answer: {e}\n{}", pair.state()));
         (server, client, from_a)
     };
     let mut running = Vec::new();

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::sync::mpsc;
 use std::thread;
 
-use super::{eventually, interface, nic_addresses, run};
+use super::{ethtool, eventually, interface, nic_addresses, run};
 
 /// Addresses of both ends.
 pub const A: &str = "10.75.0.1";
@@ -82,6 +82,36 @@ impl Pair {
     pub fn counters(&self) -> [BTreeMap<&'static str, u64>; 2] {
         let b = self.b.clone();
         [device_counters(&self.a), self.in_b(move || device_counters(&b))]
+    }
+
+    /// All that may tell why nothing arrives: what both ends count, the kernel's interrupts, twice, and what it said.
+    pub fn state(&self) -> String {
+        let b = self.b.clone();
+        let look = move || {
+            let counters = fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+            let neighbours = fs::read_to_string("/proc/thread-self/net/arp").unwrap_or_default();
+            format!("{counters}{neighbours}")
+        };
+        let interrupts = || {
+            let text = fs::read_to_string("/proc/interrupts").unwrap_or_default();
+            let lines = text
+                .lines()
+                .filter(|line| line.contains("eth") || line.contains("virtio") || line.contains("fasteoi"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let [before, after] = [false, true].map(|later| {
+            if later {
+                thread::sleep(std::time::Duration::from_secs(5));
+            }
+            interrupts()
+        });
+        let (links, a, there) = (self.links(), look(), self.in_b(look));
+        let statistics = [ethtool::statistics(&self.a), self.in_b(move || ethtool::statistics(&b))];
+        let said =
+            std::process::Command::new("dmesg").output().map(|output| output.stdout).unwrap_or_default();
+        let said = String::from_utf8_lossy(&said);
+        let said: Vec<_> = said.lines().rev().take(30).collect();
+        format!("links {links:?}\n{a}{there}{statistics:?}\n{before}\n{after}\n{said:#?}")
     }
 
     /// Frames that either end's TCP or UDP threw away since their sums were wrong.
