@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use kernel::ethtool::{self, Feature};
 use kernel::pair::{A, B, PORT, Pair};
-use kernel::{PATIENCE, eventually, nic_addresses, run};
+use kernel::{PATIENCE, eventually, nic_addresses, run, stalled};
 
 /// Bytes of a stream: some thousand frames.
 const STREAM: usize = 4 << 20;
@@ -126,6 +126,7 @@ fn streams_arrive_whole_whoever_sums_and_cuts() {
             let name = pair.b.clone();
             let back = pair.in_b(move || ethtool::switch(&name, feature, on));
             println!("{feature:?} {}: {there:?}, {back:?}", if on { "on" } else { "off" });
+            stalled::settle(&pair);
             let before = ethtool::statistics(&pair.a);
             without_bad_checksums(&pair, || stream(&pair, true, true));
             let cut = |all: &[(String, u64)]| ethtool::value(all, "tx_tcp_seg_good").unwrap_or(0);
@@ -150,6 +151,7 @@ fn jumbo_frames_arrive_whole_where_both_drivers_allow_them() {
         println!("a driver allows no 9000 bytes");
         return;
     }
+    stalled::settle(&pair);
     run("ping", &["-c", "3", "-i", "0.1", "-W", "5", "-s", "8900", B]);
     without_bad_checksums(&pair, || stream(&pair, true, true));
 }

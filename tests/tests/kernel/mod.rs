@@ -4,6 +4,7 @@
 
 pub mod ethtool;
 pub mod pair;
+pub mod stalled;
 
 use std::fs;
 use std::path::{Path, PathBuf};
