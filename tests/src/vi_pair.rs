@@ -124,6 +124,9 @@ pub fn join(a: &End, b: &End, discriminator: &[u8]) -> uvia::Result<()> {
     }
 }
 
+/// Receives are posted again so many at a time: as drivers give buffers back to their adapters, those of raw frames too.
+const BACK: usize = 8;
+
 /// A ping-pong of sends over a connected pair, all set up: each round moves as many messages each way.
 pub struct PingPong {
     pair: ViPair,
@@ -136,6 +139,9 @@ struct Hand {
     // Posted by the box: what is kept is the box.
     #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
+    /// Receives that messages came into; others are posted.
+    #[expect(clippy::vec_box)]
+    emptied: Vec<Box<Descriptor>>,
     completions: Completions,
     /// What it sends in their place, if it does.
     template: Option<Template>,
@@ -145,16 +151,18 @@ impl PingPong {
     /// Messages of `size` bytes, `burst` of them each way in turn, with the first receives posted.
     pub fn new(pair: ViPair, size: usize, burst: usize) -> Self {
         let prepare = |end: &End| {
-            let memory = end.memory(2 * burst * size.max(1)).expect("memory is registered");
+            let receives = burst + BACK;
+            let memory = end.memory((receives + burst) * size.max(1)).expect("memory is registered");
             let descriptor = |n: usize| {
                 let segment = memory.segment(n * size..(n + 1) * size).expect("within the region");
                 Descriptor::new(vec![segment])
             };
-            for n in 0..burst {
+            for n in 0..receives {
                 end.vi.post_receive(descriptor(n)).expect("a receive is posted");
             }
             Hand {
-                sends: (burst..2 * burst).map(descriptor).collect(),
+                sends: (receives..receives + burst).map(descriptor).collect(),
+                emptied: Vec::with_capacity(receives),
                 completions: Completions::with_capacity(2 * burst),
                 template: None,
             }
@@ -205,7 +213,7 @@ impl PingPong {
     }
 }
 
-/// A burst from `from` to `to`; the receives are posted again.
+/// A burst from `from` to `to`; the receives are posted again, a few at a time.
 #[inline]
 fn leg<const DRIVE: bool, const TEMPLATE: bool>(
     from: &End,
@@ -238,7 +246,7 @@ fn leg<const DRIVE: bool, const TEMPLATE: bool>(
 }
 
 impl Hand {
-    /// Takes what has completed: sends are kept, receives are posted again and counted.
+    /// Takes what has completed: sends are kept, receives are counted, and posted again when there are a few.
     #[inline(always)]
     fn reap(&mut self, end: &End) -> usize {
         end.cq.poll_into(&mut self.completions).expect("the adapter works");
@@ -248,10 +256,13 @@ impl Hand {
             match queue {
                 WorkQueue::Send => self.sends.push(descriptor),
                 WorkQueue::Receive => {
-                    end.vi.post_receive(descriptor).expect("a receive is posted");
+                    self.emptied.push(descriptor);
                     received += 1;
                 }
             }
+        }
+        if self.emptied.len() >= BACK {
+            end.vi.post_receives(&mut self.emptied).expect("receives are posted");
         }
         received
     }

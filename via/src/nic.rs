@@ -480,6 +480,21 @@ impl Shared {
                 .drain(..)
                 .for_each(|descriptor| self.post(vi, WorkQueue::Receive, descriptor));
         };
+        if !core.provider.keep_receives(vi, descriptors) {
+            self.post_receives_with(core, vi, descriptors);
+        }
+    }
+
+    /// Receives that are not all simply kept.
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::vec_box, reason = "they move by the box")]
+    fn post_receives_with(
+        &self,
+        mut core: Guard<'_, Core>,
+        vi: ViId,
+        descriptors: &mut Vec<Box<Descriptor>>,
+    ) {
         for descriptor in descriptors.drain(..) {
             if let Err(descriptor) = core.provider.keep_receive(vi, descriptor) {
                 self.post_with(&mut core, vi, WorkQueue::Receive, descriptor);

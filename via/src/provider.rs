@@ -170,6 +170,15 @@ impl AnyProvider {
             Self::Ethernet(provider) => provider.keep_receive(vi, descriptor),
         }
     }
+
+    /// As [`AnyProvider::keep_receive`], for several; false where they are all still to be posted.
+    #[inline(always)]
+    #[expect(clippy::vec_box, reason = "they move by the box")]
+    pub(crate) fn keep_receives(&mut self, vi: ViId, descriptors: &mut Vec<Box<Descriptor>>) -> bool {
+        match self {
+            Self::Ethernet(provider) => provider.keep_receives(vi, descriptors),
+        }
+    }
 }
 
 impl Deref for AnyProvider {

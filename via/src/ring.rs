@@ -76,6 +76,23 @@ impl<T> Ring<T> {
         self.place_mut(number).write(entry)
     }
 
+    /// Puts all of these in, in their order, where they have room without growth; else none of them, and false.
+    #[inline(always)]
+    pub(crate) fn push_all(&mut self, entries: &mut Vec<T>) -> bool {
+        let room = (self.mask + 1) as usize - self.len();
+        if entries.len() > room {
+            return false;
+        }
+        let mut number = self.tail;
+        for entry in entries.drain(..) {
+            // There was no entry in this place, as in `push`.
+            self.place_mut(number).write(entry);
+            number = number.wrapping_add(1);
+        }
+        self.tail = number;
+        true
+    }
+
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<&T> {
         if self.is_empty() {
@@ -178,6 +195,19 @@ mod tests {
             assert_eq!(ring.pop(), Some(n));
         }
         assert!(ring.is_empty() && ring.pop().is_none() && ring.front().is_none());
+    }
+
+    #[test]
+    fn several_go_in_together_or_not_at_all() {
+        let mut ring = Ring::new(4);
+        ring.head = u32::MAX - 1;
+        ring.tail = ring.head;
+        ring.push(1);
+        let mut more = vec![2, 3, 4, 5];
+        assert!(!ring.push_all(&mut more) && more == [2, 3, 4, 5] && ring.len() == 1);
+        more.pop();
+        assert!(ring.push_all(&mut more) && more.is_empty() && !ring.has_room());
+        assert_eq!(std::iter::from_fn(|| ring.pop()).collect::<Vec<_>>(), [1, 2, 3, 4]);
     }
 
     #[test]

@@ -310,6 +310,18 @@ impl Engine {
         }
     }
 
+    /// As [`Engine::keep_receive`], for several; false where they are all still to be posted.
+    #[inline(always)]
+    #[expect(clippy::vec_box, reason = "they move by the box")]
+    pub fn keep_receives(&mut self, vi: ViId, descriptors: &mut Vec<Box<Descriptor>>) -> bool {
+        match self.live(vi) {
+            Some((_, endpoint)) if endpoint.state != ViState::Error => {
+                endpoint.receives.push_all(descriptors)
+            }
+            _ => false,
+        }
+    }
+
     /// Posts to the receive queue; as for [`Engine::post_send`], but receives are kept in any state but Error.
     #[inline(always)]
     pub fn post_receive<O: Output + ?Sized>(&mut self, vi: ViId, descriptor: Box<Descriptor>, out: &mut O) {

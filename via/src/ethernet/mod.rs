@@ -221,6 +221,13 @@ impl Ethernet {
     ) -> std::result::Result<(), Box<Descriptor>> {
         self.engine.keep_receive(vi, descriptor)
     }
+
+    /// As [`Ethernet::keep_receive`], for several; false where they are all still to be posted.
+    #[inline(always)]
+    #[expect(clippy::vec_box, reason = "they move by the box")]
+    pub(crate) fn keep_receives(&mut self, vi: ViId, descriptors: &mut Vec<Box<Descriptor>>) -> bool {
+        self.engine.keep_receives(vi, descriptors)
+    }
 }
 
 bitflags::bitflags! {

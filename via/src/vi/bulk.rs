@@ -9,8 +9,10 @@ impl Vi {
     /// # Errors
     /// As [`Vi::post_receive`], for the first that could not be posted.
     pub fn post_receives(&self, descriptors: &mut Vec<Box<Descriptor>>) -> Result<()> {
+        // Read once for all of them.
+        let tag = self.tag();
         let plain = |descriptor: &Descriptor| {
-            matches!(&descriptor.segments[..], [segment] if self.may_use(segment))
+            matches!(&descriptor.segments[..], [segment] if segment.region().tag() == tag)
                 && descriptor.operation == Operation::Send
         };
         let depth = self.receive.depth;

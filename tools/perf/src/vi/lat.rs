@@ -12,6 +12,9 @@ use crate::report::Latency;
 /// Sends under way before the first must have completed: a completion may come a little after the answer.
 const SENDS: usize = 4;
 
+/// Receives are posted again so many at a time, as drivers give buffers back to their adapters.
+const BACK: usize = 8;
+
 /// One end of a ping-pong.
 pub trait Exchange {
     /// Sends the next message.
@@ -40,8 +43,8 @@ pub struct Messages {
     side: Side,
     size: usize,
     idle: Idle,
-    /// What was received into last: posted again behind the next send, when the adapter is at work and not the peer
-    /// that waits. Others are posted.
+    /// What was received into: posted again when there are a few, behind a send, when the adapter is at work and not the
+    /// peer that waits. Others are posted.
     emptied: Idle,
     /// What is sent where no memory has to be registered for it.
     injected: Option<Vec<u8>>,
@@ -61,11 +64,13 @@ impl Messages {
         let mut idle = Vec::with_capacity(SENDS);
         for _ in 0..SENDS {
             idle.push(Descriptor::new(vec![memory.segment(0..size)?]));
+        }
+        for _ in 0..SENDS + BACK {
             side.receive(Descriptor::new(vec![memory.segment(size..2 * size)?]))?;
         }
         let stride = stride(&side, size);
         let injected = side.injects().then(|| vec![0; size]);
-        Ok(Self { side, size, idle, emptied: Vec::with_capacity(1), injected, stride })
+        Ok(Self { side, size, idle, emptied: Vec::with_capacity(BACK), injected, stride })
     }
 }
 
@@ -96,7 +101,10 @@ impl Exchange for Messages {
                     None => self.side.send(descriptor)?,
                     Some(bytes) => self.side.inject(descriptor, bytes)?,
                 }
-                return self.emptied.pop().map_or(Ok(()), |emptied| self.side.receive(emptied));
+                if self.emptied.len() == BACK {
+                    self.side.vi.post_receives(&mut self.emptied)?;
+                }
+                return Ok(());
             }
             match self.side.poll()? {
                 Some(done) if done.queue == WorkQueue::Send => self.idle.push(done.descriptor),
