@@ -1,10 +1,12 @@
 //! What needs a kernel and NICs: the guest tests of all crates, and the tools, one boot for each kind of NIC.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use uvia_vm::{Guest, NicKind, Session, Settings};
 
 use crate::build::Program;
+use crate::jobs::Job;
 use crate::report::Report;
 use crate::{Options, messages, tools, vipl};
 
@@ -15,8 +17,13 @@ const LIMIT: Duration = Duration::from_secs(420);
 pub const EMULATED: &[&[NicKind]] =
     &[&[NicKind::E1000], &[NicKind::Virtio], &[NicKind::E1000, NicKind::Virtio]];
 
-/// Boots a guest for each of these kinds of NICs and runs all that is for guests in it.
-pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[&[NicKind]]) {
+/// A guest for each of these kinds of NICs, with all that is for guests in it.
+pub fn jobs<'a>(
+    report: &mut Report,
+    programs: &'a [Program],
+    options: &'a Options,
+    all: &[&'static [NicKind]],
+) -> Vec<Job<'a>> {
     // Over models it runs without guests.
     let wanted = all.iter().any(|nics| is_emulated(nics));
     let suite = wanted
@@ -26,41 +33,60 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options, all: &[
     // They have tests that are ignored elsewhere.
     let programs = called(programs, "guest_");
     if programs.is_empty() {
-        return report.failed("guests", "there is no test program called guest_*");
+        report.failed("guests", "there is no test program called guest_*");
+        return Vec::new();
     }
-    for nics in all {
-        let label = &label(nics);
-        report.heading(&format!("in a guest: {label}"));
-        let settings = Settings {
-            nics: nics.to_vec(),
-            hugepages: 32,
-            adapter_memory: Some(1 << 20),
-            carry: programs
-                .iter()
-                .copied()
-                .chain(overhead)
-                .map(|program| program.path.clone())
-                .chain(suite.clone())
-                .collect(),
-            keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
-            ..Settings::default()
+    let job = |&nics: &&'static [NicKind]| {
+        let (programs, suite) = (programs.clone(), suite.clone());
+        let seconds = match nics {
+            [NicKind::E1000] => 228,
+            [NicKind::Virtio] => 178,
+            _ => 150,
         };
-        match Session::boot(&settings) {
-            Ok(session) => {
-                let guest = session.guest();
-                for program in programs.iter().filter(|program| options.long || suits(program, nics)) {
-                    run_program(report, guest, label, program);
-                }
-                if let Some(program) = overhead {
-                    messages::overhead(report, guest, label, program);
-                }
-                tools::in_guest(report, guest, label);
-                if let Some(suite) = suite.as_ref().filter(|_| is_emulated(nics)) {
-                    vipl::in_guest(report, guest, label, suite);
-                }
-            }
-            Err(e) => not_booted(report, label, &e),
-        }
+        Job::new(&format!("in a guest: {}", label(nics)), seconds, move |report| {
+            in_guest(report, options, nics, &programs, overhead, suite.as_deref());
+        })
+    };
+    all.iter().map(job).collect()
+}
+
+fn in_guest(
+    report: &mut Report,
+    options: &Options,
+    nics: &[NicKind],
+    programs: &[&Program],
+    overhead: Option<&Program>,
+    suite: Option<&Path>,
+) {
+    let label = &label(nics);
+    let settings = Settings {
+        nics: nics.to_vec(),
+        hugepages: 32,
+        adapter_memory: Some(1 << 20),
+        carry: programs
+            .iter()
+            .copied()
+            .chain(overhead)
+            .map(|program| program.path.clone())
+            .chain(suite.map(PathBuf::from))
+            .collect(),
+        keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
+        ..Settings::default()
+    };
+    let session = match Session::boot(&settings) {
+        Ok(session) => session,
+        Err(e) => return not_booted(report, label, &e),
+    };
+    let guest = session.guest();
+    for program in programs.iter().filter(|program| options.long || suits(program, nics)) {
+        run_program(report, guest, label, program);
+    }
+    if let Some(program) = overhead {
+        messages::overhead(report, guest, label, program);
+    }
+    tools::in_guest(report, guest, label);
+    if let Some(suite) = suite.filter(|_| is_emulated(nics)) {
+        vipl::in_guest(report, guest, label, suite);
     }
 }
 
@@ -110,12 +136,12 @@ pub fn run_program(report: &mut Report, guest: &Guest, label: &str, program: &Pr
             let text = outcome.text();
             for line in text.lines() {
                 if line.starts_with("test ") {
-                    println!("{group}{line}");
+                    say!("{group}{line}");
                 }
                 report.harness_line(&group, line, |_| false);
             }
             if !outcome.status.success() {
-                println!("{text}\n{}", String::from_utf8_lossy(&outcome.stderr));
+                say!("{text}\n{}", String::from_utf8_lossy(&outcome.stderr));
                 if report.failures() == before {
                     report.failed(&group, &format!("{:?}\n{}", outcome.status, guest.console_tail(20)));
                 }

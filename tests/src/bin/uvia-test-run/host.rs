@@ -124,14 +124,14 @@ fn tell(report: &mut Report, names: &[&str], commands: Vec<Command>, at_once: us
     side_by_side::run(commands, at_once, |place, news| {
         let name = names[place];
         let (text, status) = match news {
-            News::Started => return println!("running {name}"),
+            News::Started => return say!("running {name}"),
             News::Ended(Err(e)) => return report.failed(name, &e.to_string()),
             News::Ended(Ok(ended)) => ended,
         };
-        println!("\n{name}");
+        say!("\n{name}");
         let before = report.failures();
         for line in String::from_utf8_lossy(&text).lines() {
-            println!("{line}");
+            say!("{line}");
             harness_line(report, &format!("{name}: "), line);
         }
         // A test that failed was counted; what else can fail is the program itself.
@@ -151,7 +151,7 @@ pub fn count(report: &mut Report, group: &str, mut command: Command) -> Result<E
     let output = child.stdout.take().ok_or("no output to read")?;
     for line in BufReader::new(output).split(b'\n') {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        println!("{line}");
+        say!("{line}");
         harness_line(report, group, &line);
     }
     Ok(child.wait()?)

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use crate::host::cargo;
-use crate::report::{Failure, Report, Verdict};
+use crate::jobs::Job;
+use crate::report::{Failure, Verdict};
 
 /// The figure on record, with the compiler that it was counted with.
 const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions.txt");
@@ -13,40 +14,62 @@ const GOAL: u64 = 400;
 /// Rounds of the two counts that are compared.
 const ROUNDS: [u64; 2] = [2_000, 12_000];
 
-/// Counts and compares.
-pub fn run(report: &mut Report) {
-    report.heading("instructions of the data path");
-    report.case("a VI send and receive adds no more instructions to a raw frame than before", || {
-        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
-        }
-        let program = build()?;
-        let (raw, vi) = (message(&program, "raw", 1)?, message(&program, "vi", 1)?);
-        let added = vi.saturating_sub(raw);
-        println!("   {vi} a message, {raw} a raw frame: {added} added");
-        let (recorded, compiler) = record(RECORD)?;
-        let ours = rustc()?;
-        if added > GOAL {
-            println!("   the goal is {GOAL}");
-        }
-        // The count repeats exactly for one program. But the folder of the checkout goes into names that the compiler
-        // orders its work by; another compiler moves it more.
-        let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
-        if added > allowed {
-            return Err(format!(
-                "{added} instructions added, {recorded} on record: find what grew (callgrind_annotate)"
-            )
-            .into());
-        }
-        if compiler == ours && added + recorded / 25 < recorded {
-            println!("   {recorded} on record: write {added} into {RECORD}");
-        }
-        Ok(Verdict::Passed)
-    });
-    long(report);
-    crowd(report);
-    vipl(report);
-    messages(report);
+type Count = fn() -> Result<Verdict, Failure>;
+
+/// All of them, each by itself.
+pub fn jobs<'a>() -> Vec<Job<'a>> {
+    let job = |what: &str, seconds: u32, name: &'a str, count: Count| {
+        Job::new(&format!("instructions of the data path: {what}"), seconds, move |report| {
+            report.case(name, || {
+                if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+                    return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
+                }
+                count()
+            });
+        })
+    };
+    vec![
+        job(
+            "a message",
+            30,
+            "a VI send and receive adds no more instructions to a raw frame than before",
+            added,
+        ),
+        job("a long write", 5, "a frame of a long RDMA write takes no more instructions than before", long),
+        job(
+            "a crowd",
+            10,
+            "a message among 10000 connections takes no more than 1.2 times what it takes alone",
+            crowd,
+        ),
+        job("VIPL", 60, "a message by VIPL takes no more instructions than before", vipl),
+        job("messages", 40, "a message of the message layer adds no more instructions than before", messages),
+    ]
+}
+
+fn added() -> Result<Verdict, Failure> {
+    let program = build()?;
+    let (raw, vi) = (message(&program, "raw", 1)?, message(&program, "vi", 1)?);
+    let added = vi.saturating_sub(raw);
+    say!("   {vi} a message, {raw} a raw frame: {added} added");
+    let (recorded, compiler) = record(RECORD)?;
+    let ours = rustc()?;
+    if added > GOAL {
+        say!("   the goal is {GOAL}");
+    }
+    // The count repeats exactly for one program. But the folder of the checkout goes into names that the compiler
+    // orders its work by; another compiler moves it more.
+    let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
+    if added > allowed {
+        return Err(format!(
+            "{added} instructions added, {recorded} on record: find what grew (callgrind_annotate)"
+        )
+        .into());
+    }
+    if compiler == ours && added + recorded / 25 < recorded {
+        say!("   {recorded} on record: write {added} into {RECORD}");
+    }
+    Ok(Verdict::Passed)
 }
 
 /// The figure on record of a frame of a long RDMA write.
@@ -56,36 +79,31 @@ const WRITE: u64 = 1 << 20;
 const WRITES: [u64; 2] = [2, 12];
 
 /// Counts a frame of RDMA writes of 1 MiB, both ends and the adapters made of memory between them included.
-fn long(report: &mut Report) {
-    report.case("a frame of a long RDMA write takes no more instructions than before", || {
-        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
-        }
-        let program = build()?;
-        let count = |writes: u64| -> Result<(u64, u64), Failure> {
-            let mut command = Command::new("valgrind");
-            command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(&program);
-            let output = command.args(["write", &WRITE.to_string(), &writes.to_string()]).output()?;
-            let text = String::from_utf8_lossy(&output.stdout);
-            let frames = text.split_once(" frames there").and_then(|(count, _)| count.parse().ok());
-            Ok((instructions(&command, &output)?, frames.ok_or("uvia-count told no frames")?))
-        };
-        let [few, many] = WRITES;
-        let (few, many) = (count(few)?, count(many)?);
-        let (total, frames) = (many.0.saturating_sub(few.0), many.1.saturating_sub(few.1));
-        let each = total.checked_div(frames).ok_or("more writes took no more frames")?;
-        println!("   {each} instructions a frame of a write of {WRITE} bytes");
-        let (recorded, compiler) = record(RECORD_OF_WRITES)?;
-        let ours = rustc()?;
-        let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
-        if each > allowed {
-            return Err(format!("{each} instructions, {recorded} on record: find what grew").into());
-        }
-        if compiler == ours && each + recorded / 25 < recorded {
-            println!("   {recorded} on record: write {each} into {RECORD_OF_WRITES}");
-        }
-        Ok(Verdict::Passed)
-    });
+fn long() -> Result<Verdict, Failure> {
+    let program = build()?;
+    let count = |writes: u64| -> Result<(u64, u64), Failure> {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]).arg(&program);
+        let output = command.args(["write", &WRITE.to_string(), &writes.to_string()]).output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let frames = text.split_once(" frames there").and_then(|(count, _)| count.parse().ok());
+        Ok((instructions(&command, &output)?, frames.ok_or("uvia-count told no frames")?))
+    };
+    let [few, many] = WRITES;
+    let (few, many) = (count(few)?, count(many)?);
+    let (total, frames) = (many.0.saturating_sub(few.0), many.1.saturating_sub(few.1));
+    let each = total.checked_div(frames).ok_or("more writes took no more frames")?;
+    say!("   {each} instructions a frame of a write of {WRITE} bytes");
+    let (recorded, compiler) = record(RECORD_OF_WRITES)?;
+    let ours = rustc()?;
+    let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
+    if each > allowed {
+        return Err(format!("{each} instructions, {recorded} on record: find what grew").into());
+    }
+    if compiler == ours && each + recorded / 25 < recorded {
+        say!("   {recorded} on record: write {each} into {RECORD_OF_WRITES}");
+    }
+    Ok(Verdict::Passed)
 }
 
 /// The figure on record of what the message layer adds.
@@ -94,33 +112,28 @@ const RECORD_OF_MESSAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructi
 const ROUND_TRIPS: u64 = 2_000;
 
 /// Counts what a message of 64 bytes adds to one by the interface below, in the program that measures both.
-fn messages(report: &mut Report) {
-    report.case("a message of the message layer adds no more instructions than before", || {
-        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
-        }
-        let program = built(&["-p", "uvia-message", "--example", "overhead"], "overhead")?;
-        let count = |kind: &str| -> Result<u64, Failure> {
-            let mut command = Command::new("valgrind");
-            command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-            command.arg("--toggle-collect=*counted_rounds*").arg(&program);
-            command.args(["--count", kind, "64", &ROUND_TRIPS.to_string()]);
-            Ok(collected(&mut command)? / (2 * ROUND_TRIPS))
-        };
-        let (bare, layer) = (count("vi")?, count("message")?);
-        let added = layer.saturating_sub(bare);
-        println!("   {layer} a message, {bare} by the interface alone: {added} added");
-        let (recorded, compiler) = record(RECORD_OF_MESSAGES)?;
-        let ours = rustc()?;
-        let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
-        if added > allowed {
-            return Err(format!("{added} instructions added, {recorded} on record: find what grew").into());
-        }
-        if compiler == ours && added + recorded / 25 < recorded {
-            println!("   {recorded} on record: write {added} into {RECORD_OF_MESSAGES}");
-        }
-        Ok(Verdict::Passed)
-    });
+fn messages() -> Result<Verdict, Failure> {
+    let program = built(&["-p", "uvia-message", "--example", "overhead"], "overhead")?;
+    let count = |kind: &str| -> Result<u64, Failure> {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+        command.arg("--toggle-collect=*counted_rounds*").arg(&program);
+        command.args(["--count", kind, "64", &ROUND_TRIPS.to_string()]);
+        Ok(collected(&mut command)? / (2 * ROUND_TRIPS))
+    };
+    let (bare, layer) = (count("vi")?, count("message")?);
+    let added = layer.saturating_sub(bare);
+    say!("   {layer} a message, {bare} by the interface alone: {added} added");
+    let (recorded, compiler) = record(RECORD_OF_MESSAGES)?;
+    let ours = rustc()?;
+    let allowed = recorded + recorded / if compiler == ours { 25 } else { 10 };
+    if added > allowed {
+        return Err(format!("{added} instructions added, {recorded} on record: find what grew").into());
+    }
+    if compiler == ours && added + recorded / 25 < recorded {
+        say!("   {recorded} on record: write {added} into {RECORD_OF_MESSAGES}");
+    }
+    Ok(Verdict::Passed)
 }
 
 /// The figure on record of a message by VIPL.
@@ -129,32 +142,32 @@ const RECORD_OF_VIPL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/instructions-
 const RUNS: usize = 2;
 
 /// Counts a message by the functions of VIPL.
-fn vipl(report: &mut Report) {
-    report.case("a message by VIPL takes no more instructions than before", || {
-        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
-        }
-        let program = build_vipl()?;
-        let [few, many] = ROUNDS;
-        let mut least = u64::MAX;
-        for _ in 0..RUNS {
-            let difference = vipl_total(&program, many)?.checked_sub(vipl_total(&program, few)?);
-            least = least.min(difference.ok_or("more rounds took fewer instructions")? / ((many - few) * 2));
-        }
-        println!("   {least} instructions a message by VIPL, within one process");
-        let (recorded, _) = record(RECORD_OF_VIPL)?;
-        // It goes by the system's clock, so that it is not the same each time.
-        if least > recorded + recorded / 10 {
-            return Err(format!("{least} instructions, {recorded} on record: find what grew").into());
-        }
-        Ok(Verdict::Passed)
-    });
+fn vipl() -> Result<Verdict, Failure> {
+    let program = build_vipl()?;
+    let [few, many] = ROUNDS;
+    let mut least = u64::MAX;
+    for _ in 0..RUNS {
+        let difference = vipl_total(&program, many)?.checked_sub(vipl_total(&program, few)?);
+        least = least.min(difference.ok_or("more rounds took fewer instructions")? / ((many - few) * 2));
+    }
+    say!("   {least} instructions a message by VIPL, within one process");
+    let (recorded, _) = record(RECORD_OF_VIPL)?;
+    // It goes by the system's clock, so that it is not the same each time.
+    if least > recorded + recorded / 10 {
+        return Err(format!("{least} instructions, {recorded} on record: find what grew").into());
+    }
+    Ok(Verdict::Passed)
 }
+
+/// What is built beside each program only so that all crates below have the features that they have with the tools: else
+/// they would be compiled once more for it, which takes a minute.
+const AS_BUILT: [&str; 2] = ["-p", "uvia-tools"];
 
 /// The program in C, with the static library as it is released.
 fn build_vipl() -> Result<PathBuf, Failure> {
-    let arguments = ["build", "--release", "--quiet", "-p", "uvia-vipl", "--lib", "--message-format=json"];
-    let output = cargo(&arguments).stderr(Stdio::inherit()).output()?;
+    let mut command = cargo(&["build", "--release", "--quiet", "--message-format=json"]);
+    let output =
+        command.args(["-p", "uvia-vipl", "--lib"]).args(AS_BUILT).stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8(output.stdout)?;
     let library = text
         .lines()
@@ -185,19 +198,14 @@ fn vipl_total(program: &Path, rounds: u64) -> Result<u64, Failure> {
 const CROWD: u64 = 10_000;
 
 /// Counts a message among many connections, and alone.
-fn crowd(report: &mut Report) {
-    report.case("a message among 10000 connections takes no more than 1.2 times what it takes alone", || {
-        if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
-            return Ok(Verdict::Skipped("valgrind is not installed".to_owned()));
-        }
-        let program = build()?;
-        let (alone, among) = (message(&program, "crowd", 1)?, message(&program, "crowd", CROWD)?);
-        println!("   {alone} instructions a message alone, {among} among {CROWD} connections");
-        if among * 10 > alone * 12 {
-            return Err(format!("{among} instructions among {CROWD} connections, {alone} alone").into());
-        }
-        Ok(Verdict::Passed)
-    });
+fn crowd() -> Result<Verdict, Failure> {
+    let program = build()?;
+    let (alone, among) = (message(&program, "crowd", 1)?, message(&program, "crowd", CROWD)?);
+    say!("   {alone} instructions a message alone, {among} among {CROWD} connections");
+    if among * 10 > alone * 12 {
+        return Err(format!("{among} instructions among {CROWD} connections, {alone} alone").into());
+    }
+    Ok(Verdict::Passed)
 }
 
 fn build() -> Result<PathBuf, Failure> {
@@ -207,7 +215,7 @@ fn build() -> Result<PathBuf, Failure> {
 /// Builds a program as it is released.
 fn built(which: &[&str], name: &str) -> Result<PathBuf, Failure> {
     let mut command = cargo(&["build", "--release", "--quiet", "--message-format=json"]);
-    let output = command.args(which).stderr(Stdio::inherit()).output()?;
+    let output = command.args(which).args(AS_BUILT).stderr(Stdio::inherit()).output()?;
     let text = String::from_utf8(output.stdout)?;
     text.lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())

@@ -1,11 +1,15 @@
 //! Runs every test, on the host and in guests, and counts them all: what `tests/run` starts once all is installed.
 
+#[macro_use]
+mod output;
+
 mod build;
 mod dissector;
 mod guests;
 mod host;
 mod instructions;
 mod interleavings;
+mod jobs;
 mod messages;
 mod models;
 mod outages;
@@ -21,6 +25,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use jobs::Job;
 use report::Report;
 
 /// Runs every test, on the host and in guests; the last line counts them.
@@ -98,22 +103,40 @@ fn main() -> ExitCode {
             interleavings::run(&mut report);
         }
     }
-    if options.wants(Part::Instructions) {
-        instructions::run(&mut report);
-    }
-    if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Guests)) {
-        guests::run(&mut report, programs, &options, guests::EMULATED);
-    }
     if options.wants(Part::TwoGuests) {
-        two_guests::run(&mut report, programs.as_deref().unwrap_or_default(), &options);
+        two_guests::main_job(&mut report);
     }
-    if options.wants(Part::Routed) {
-        routed::run(&mut report, &options);
-    }
-    if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::ModelsInGuests)) {
-        models::run(&mut report, programs, &options);
+    let jobs = beside_each_other(&mut report, programs.as_deref(), &options);
+    if !jobs.is_empty() {
+        report.heading("what goes on beside each other");
+        jobs::run(&mut report, jobs);
     }
     if report.close() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What counts instructions, and what runs in guests; `programs` are there where a part needs them and they were built.
+fn beside_each_other<'a>(
+    report: &mut Report,
+    programs: Option<&'a [build::Program]>,
+    options: &'a Options,
+) -> Vec<Job<'a>> {
+    let mut jobs = Vec::new();
+    if options.wants(Part::Instructions) {
+        jobs.extend(instructions::jobs());
+    }
+    if let Some(programs) = programs.filter(|_| options.wants(Part::Guests)) {
+        jobs.extend(guests::jobs(report, programs, options, guests::EMULATED));
+    }
+    if options.wants(Part::TwoGuests) {
+        jobs.push(two_guests::job(programs.unwrap_or_default(), options));
+    }
+    if options.wants(Part::Routed) {
+        jobs.push(routed::job(options));
+    }
+    if let Some(programs) = programs.filter(|_| options.wants(Part::ModelsInGuests)) {
+        jobs.extend(models::jobs(report, programs, options));
+    }
+    jobs
 }
 
 /// The test programs, where a part needs them and they can be built.

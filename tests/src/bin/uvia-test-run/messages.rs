@@ -29,7 +29,7 @@ pub fn overhead(report: &mut Report, guest: &Guest, label: &str, program: &Progr
             if !outcome.status.success() || figures.len() != 8 {
                 return Err(format!("{:?}\n{text}\n{}", outcome.status, outcome.errors()).into());
             }
-            figures.iter().for_each(|line| println!("   {line}"));
+            figures.iter().for_each(|line| say!("   {line}"));
             Ok(Verdict::Passed)
         },
     );
@@ -80,10 +80,10 @@ fn two_rails(guests: [&Guest; 2], program: &Program) -> Result<Verdict, Failure>
         }
         for line in text.lines().filter(|line| line.contains("messages each way, ") || line.contains("4 MiB"))
         {
-            println!("   rank {rank}: {line}");
+            say!("   rank {rank}: {line}");
         }
     }
-    println!("   done {:.1} s after the cable was pulled", pulled.elapsed().as_secs_f64());
+    say!("   done {:.1} s after the cable was pulled", pulled.elapsed().as_secs_f64());
     Ok(Verdict::Passed)
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use uvia_vm::{NicKind, Session, Settings};
 
 use crate::build::Program;
+use crate::jobs::Job;
 use crate::report::{Report, Verdict};
 use crate::{Options, guests, tools};
 
@@ -16,39 +17,39 @@ const KERNEL_LONG: &[&[NicKind]] = &[&[NicKind::ModelVirtioPacked], &[NicKind::M
 /// Under ours.
 const OURS: &[&[NicKind]] = &[&[NicKind::ModelE1000], &[NicKind::ModelVirtio]];
 
-/// Runs them.
-pub fn run(report: &mut Report, programs: &[Program], options: &Options) {
-    under_linux(report, programs, options);
-    outages(report, programs, options);
-    guests::run(report, programs, options, OURS);
-    between_guests(report, options);
+/// All of them.
+pub fn jobs<'a>(report: &mut Report, programs: &'a [Program], options: &'a Options) -> Vec<Job<'a>> {
+    let mut jobs = guests::jobs(report, programs, options, OURS);
+    let more = if options.long { KERNEL_LONG } else { &[] };
+    jobs.extend(KERNEL.iter().chain(more).map(|nics| under_linux(programs, options, nics)));
+    let more = options.long.then_some(NicKind::ModelE1000);
+    jobs.extend([NicKind::ModelVirtio].into_iter().chain(more).map(|kind| outages(programs, options, kind)));
+    jobs.push(Job::new(BETWEEN_GUESTS, 20, |report| between_guests(report, options)));
+    jobs
 }
 
-fn under_linux(report: &mut Report, programs: &[Program], options: &Options) {
-    let programs = guests::called(programs, "kernel_");
-    let more = if options.long { KERNEL_LONG } else { &[] };
-    for nics in KERNEL.iter().chain(more) {
-        let label = format!("{} under Linux", guests::label(nics));
-        run_programs(report, options, &label, nics, &programs, Vec::new());
-    }
+fn under_linux<'a>(programs: &'a [Program], options: &'a Options, nics: &'static [NicKind]) -> Job<'a> {
+    let label = format!("{} under Linux", guests::label(nics));
+    let seconds = if nics.contains(&NicKind::ModelE1000) { 120 } else { 52 };
+    Job::new(&format!("in a guest: {label}"), seconds, move |report| {
+        run_programs(report, options, &label, nics, &guests::called(programs, "kernel_"), Vec::new());
+    })
 }
 
 /// Models whose link comes and goes.
-fn outages(report: &mut Report, programs: &[Program], options: &Options) {
-    let programs = guests::called(programs, "outage_");
-    let faults = std::env::temp_dir().join(format!("uvia-outages-{}", std::process::id()));
-    let rules: String = (1..60).map(|n| format!("nic 0 link down at {}s for 6s\n", n * 20)).collect();
-    if let Err(e) = std::fs::write(&faults, rules) {
-        return report.failed("writing a file of faults", &format!("{}: {e}", faults.display()));
-    }
-    let more = options.long.then_some(NicKind::ModelE1000);
-    for kind in [NicKind::ModelVirtio].into_iter().chain(more) {
-        let label = format!("{kind} with outages under Linux");
+fn outages<'a>(programs: &'a [Program], options: &'a Options, kind: NicKind) -> Job<'a> {
+    let label = format!("{kind} with outages under Linux");
+    Job::new(&format!("in a guest: {label}"), 47, move |report| {
+        let faults = std::env::temp_dir().join(format!("uvia-outages-{}-{kind}", std::process::id()));
+        let rules: String = (1..60).map(|n| format!("nic 0 link down at {}s for 6s\n", n * 20)).collect();
+        if let Err(e) = std::fs::write(&faults, rules) {
+            return report.failed("writing a file of faults", &format!("{}: {e}", faults.display()));
+        }
         let args = vec!["--faults".to_owned(), faults.display().to_string()];
-        run_programs(report, options, &label, &[kind], &programs, args);
-    }
-    // It is in the system's folder for what is temporary: one that stays there does no harm.
-    let _ = std::fs::remove_file(faults);
+        run_programs(report, options, &label, &[kind], &guests::called(programs, "outage_"), args);
+        // It is in the system's folder for what is temporary: one that stays there does no harm.
+        let _ = std::fs::remove_file(faults);
+    })
 }
 
 fn run_programs(
@@ -59,7 +60,6 @@ fn run_programs(
     programs: &[&Program],
     device_args: Vec<String>,
 ) {
-    report.heading(&format!("in a guest: {label}"));
     if programs.is_empty() {
         return report.failed(label, "there is no test program for it");
     }
@@ -84,9 +84,9 @@ fn run_programs(
 }
 
 /// The switch joins guests, too.
+const BETWEEN_GUESTS: &str = "model-virtio to model-e1000, two guests";
+
 fn between_guests(report: &mut Report, options: &Options) {
-    let label = "model-virtio to model-e1000, two guests";
-    report.heading(label);
     let settings = Settings {
         guests: 2,
         nics: vec![NicKind::ModelVirtio, NicKind::ModelE1000],
@@ -95,7 +95,7 @@ fn between_guests(report: &mut Report, options: &Options) {
     };
     let session = match Session::boot(&settings) {
         Ok(session) => session,
-        Err(e) => return guests::not_booted(report, label, &e),
+        Err(e) => return guests::not_booted(report, BETWEEN_GUESTS, &e),
     };
     report.case("two guests: a copy between models arrives whole", || {
         let [to, from] = session.guests() else { return Err("there are not two guests".into()) };

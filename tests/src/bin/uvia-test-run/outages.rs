@@ -70,8 +70,8 @@ fn flows(client: &Process, more: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for a client that has to fail, and to say why; after how long it did.
-fn fails(client: &Process) -> Result<Duration, Failure> {
+/// Waits for a client that has to fail, and to say why; what it said, and after how long.
+fn fails(client: &Process) -> Result<String, Failure> {
     let start = Instant::now();
     let outcome = client.wait(Some(NOTICED))?;
     if outcome.status.success() || outcome.errors().trim().is_empty() {
@@ -79,8 +79,7 @@ fn fails(client: &Process) -> Result<Duration, Failure> {
             format!("it should have failed and said why: {:?} {}", outcome.status, outcome.errors()).into()
         );
     }
-    println!("   after {:.1} s: {}", start.elapsed().as_secs_f64(), outcome.errors().trim());
-    Ok(start.elapsed())
+    Ok(format!("   after {:.1} s: {}", start.elapsed().as_secs_f64(), outcome.errors().trim()))
 }
 
 /// Ends what was started here.
@@ -119,7 +118,7 @@ fn killed_servers(here: &Guest, there: &Guest, rounds: usize) -> Result<Verdict,
         flows(&client, 1)?;
         std::thread::sleep(Duration::from_millis(round as u64 * 37 % 50));
         end(&server)?;
-        fails(&client)?;
+        say!("{}", fails(&client)?);
     }
     Ok(Verdict::Passed)
 }
@@ -141,7 +140,7 @@ fn outages(here: &Guest, there: &Guest) -> Result<Verdict, Failure> {
     // Each row is counted at the other end: nothing was lost, or it would say so and end.
     flows(&client, 3)?;
     there.set_link(0, false)?;
-    fails(&client)?;
+    say!("{}", fails(&client)?);
     there.set_link(0, true)?;
     let next = talk(here)?;
     flows(&next, 1)?;
@@ -159,7 +158,7 @@ fn reset_nic(here: &Guest, there: &Guest) -> Result<Verdict, Failure> {
     if !outcome.status.success() {
         return Err(format!("`{line}`: {}", outcome.errors()).into());
     }
-    fails(&client)?;
+    say!("{}", fails(&client)?);
     // The next one opens it anew, and the server goes on to that.
     let next = talk(here)?;
     flows(&next, 1)?;
@@ -172,12 +171,12 @@ fn reset_guest(here: &Guest, there: &Guest) -> Result<Verdict, Failure> {
     let server = serve(there)?;
     let client = talk(here)?;
     flows(&client, 1)?;
-    let outcome: Result<(), Failure> = std::thread::scope(|scope| {
-        let noticed = scope.spawn(|| fails(&client).map(drop).map_err(|why| why.to_string()));
+    let said: Result<String, Failure> = std::thread::scope(|scope| {
+        let noticed = scope.spawn(|| fails(&client).map_err(|why| why.to_string()));
         there.reset(LIMIT)?;
         noticed.join().map_err(|_| "the thread that waits for the client failed")?.map_err(Failure::from)
     });
-    outcome?;
+    say!("{}", said?);
     if server.is_running() {
         return Err("a command lived through a reset".into());
     }

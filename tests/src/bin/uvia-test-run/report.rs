@@ -28,9 +28,21 @@ impl Default for Report {
 }
 
 impl Report {
+    /// One for a part that goes on beside others; to be added once that has ended.
+    pub fn part(&self) -> Self {
+        Self { start: self.start, ..Self::default() }
+    }
+
+    /// Adds what a part came to.
+    pub fn add(&mut self, part: Self) {
+        self.passed += part.passed;
+        self.failed.extend(part.failed);
+        self.skipped += part.skipped;
+    }
+
     /// Announces a part of the run.
     pub fn heading(&self, text: &str) {
-        println!("\n== {text} ({} s since the start)", self.start.elapsed().as_secs());
+        say!("\n== {text} ({} s since the start)", self.start.elapsed().as_secs());
     }
 
     /// Runs one test.
@@ -48,19 +60,19 @@ impl Report {
     /// A test that passed.
     pub fn passed(&mut self, name: &str) {
         self.passed += 1;
-        println!("ok {name}");
+        say!("ok {name}");
     }
 
     /// A test that did not.
     pub fn failed(&mut self, name: &str, why: &str) {
-        println!("FAILED {name}: {why}");
+        say!("FAILED {name}: {why}");
         self.failed.push(name.to_owned());
     }
 
     /// A test that was not run.
     pub fn skipped(&mut self, name: &str, why: &str) {
         self.skipped += 1;
-        println!("skipped {name}: {why}");
+        say!("skipped {name}: {why}");
     }
 
     /// Counts a line of Rust's test harness, if it tells of a test; `ignored_elsewhere` says of a reason that the
@@ -92,11 +104,11 @@ impl Report {
 
     /// Sums up; whether all is well.
     pub fn close(&self) -> bool {
-        println!("\n{} s", self.start.elapsed().as_secs());
+        say!("\n{} s", self.start.elapsed().as_secs());
         for name in &self.failed {
-            println!("failed: {name}");
+            say!("failed: {name}");
         }
-        println!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skipped);
+        say!("{} passed, {} failed, {} skipped", self.passed, self.failed.len(), self.skipped);
         self.failed.is_empty() && self.passed > 0
     }
 }

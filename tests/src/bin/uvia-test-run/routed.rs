@@ -5,6 +5,7 @@ use std::time::Duration;
 use uvia_vm::{Guest, NicKind, Session, Settings, Task};
 
 use crate::Options;
+use crate::jobs::Job;
 use crate::report::{Failure, Report, Verdict};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -14,9 +15,12 @@ const FORWARDED: &str = "grep ^Ip: /proc/net/snmp | tail -n 1 | cut -d ' ' -f 7"
 const NEAR: &str = "--nic $UVIA_NIC_A --encap udp --address 10.1.0.2/24 --gateway 10.1.0.1";
 const FAR: &str = "--nic $UVIA_NIC_A --encap udp --address 10.2.0.2/24 --gateway 10.2.0.1";
 
-/// Runs them.
-pub fn run(report: &mut Report, options: &Options) {
-    report.heading("guests with a router between them");
+/// All of them.
+pub fn job(options: &Options) -> Job<'_> {
+    Job::new("guests with a router between them", 38, |report| run(report, options))
+}
+
+fn run(report: &mut Report, options: &Options) {
     let settings = Settings {
         guests: 3,
         nics: vec![NicKind::Virtio],
@@ -72,7 +76,7 @@ fn routed(report: &mut Report, near: &Guest, router: &Guest, far: &Guest) {
         let text = output(near, &ask)?;
         let served = server.wait(Some(LIMIT))?;
         let count = forwarded(router)? - before;
-        println!("   {count} datagrams forwarded; {}", text.trim());
+        say!("   {count} datagrams forwarded; {}", text.trim());
         if !served.status.success() || !text.contains("p50_us") {
             return Err(format!("{text}\n{served:?}").into());
         }
@@ -91,7 +95,7 @@ fn routed(report: &mut Report, near: &Guest, router: &Guest, far: &Guest) {
         let received = listener.wait(Some(LIMIT))?;
         let there = output(far, "sha256sum < /tmp/in/copy")?;
         let count = forwarded(router)? - before;
-        println!("   {count} datagrams forwarded");
+        say!("   {count} datagrams forwarded");
         if !received.status.success() || sent != there || count < 2000 {
             return Err(format!("{sent}{there}{count} datagrams\n{received:?}").into());
         }

@@ -131,7 +131,7 @@ fn latencies(guest: &Guest) -> Result<Verdict, Failure> {
             medians.push(format!("{what} {p50:.2} us"));
         }
     }
-    println!("   medians: {}", medians.join(", "));
+    say!("   medians: {}", medians.join(", "));
     Ok(Verdict::Passed)
 }
 
@@ -149,7 +149,7 @@ fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
             figures.push(format!("{what}: {:.0} MB/s", rate.ok_or(format!("no mb_per_s in {object}"))?));
         }
     }
-    println!("   {}", figures.join(", "));
+    say!("   {}", figures.join(", "));
     Ok(Verdict::Passed)
 }
 
@@ -170,7 +170,7 @@ fn adapter_memory(guest: &Guest) -> Result<Verdict, Failure> {
             figures.push(format!("{what}: {} {figure:.2}", object["class"]));
         }
     }
-    println!("   p50 in us, or MB/s: {}", figures.join(", "));
+    say!("   p50 in us, or MB/s: {}", figures.join(", "));
     let info = objects(guest, "uvia-info --nic \"$UVIA_NIC_A\" --ring-in-adapter-memory --json")?;
     if info[0]["rings"]["tx_memory"] != info[0]["classes"]["pio"]["memory"] {
         return Err(format!("the transmit ring does not lie in adapter memory: {}", info[0]).into());
@@ -238,6 +238,6 @@ fn manners(guest: &Guest) -> Result<Verdict, Failure> {
             figures.push(format!("{what}: {:.2}", figure.ok_or(format!("no figure in {object}"))?));
         }
     }
-    println!("   p50 in us, or MB/s: {}", figures.join(", "));
+    say!("   p50 in us, or MB/s: {}", figures.join(", "));
     Ok(Verdict::Passed)
 }

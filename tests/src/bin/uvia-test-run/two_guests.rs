@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use uvia_vm::{NicKind, Session, Settings, Task};
 
 use crate::build::Program;
+use crate::jobs::Job;
 use crate::report::{Failure, Report, Verdict};
 use crate::{Options, guests, messages, outages};
 
@@ -13,10 +14,18 @@ use crate::{Options, guests, messages, outages};
 const MAIN_JOB: Duration = Duration::from_secs(180);
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs them.
-pub fn run(report: &mut Report, programs: &[Program], options: &Options) {
-    report.heading("two guests");
-    report.case("the main job: qemu/run moves a file and prints the table", || main_job(&[]));
+/// The main job, with nothing beside it: how long it may take is promised.
+pub fn main_job(report: &mut Report) {
+    report.heading("the main job");
+    report.case("the main job: qemu/run moves a file and prints the table", moves_a_file);
+}
+
+/// The tools between two guests.
+pub fn job<'a>(programs: &'a [Program], options: &'a Options) -> Job<'a> {
+    Job::new("two guests", 190, move |report| between_guests(report, programs, options))
+}
+
+fn between_guests(report: &mut Report, programs: &[Program], options: &Options) {
     let rank = guests::called(programs, messages::RANK).first().copied();
     let settings = Settings {
         guests: 2,
@@ -42,15 +51,14 @@ pub fn run(report: &mut Report, programs: &[Program], options: &Options) {
     }
 }
 
-fn main_job(arguments: &[&str]) -> Result<Verdict, Failure> {
+fn moves_a_file() -> Result<Verdict, Failure> {
     let start = Instant::now();
     let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../qemu/run"))
-        .args(arguments)
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    println!("{text}");
+    say!("{text}");
     if !output.status.success() {
         return Err(format!("{}", output.status).into());
     }

@@ -64,7 +64,7 @@ pub fn in_guest(report: &mut Report, guest: &Guest, label: &str, suite: &Path) {
             let stderr = String::from_utf8_lossy(&outcome.stderr).into_owned();
             return Err(format!("{passed} cases, {:?}\n{text}\n{stderr}", outcome.status).into());
         }
-        println!("   {passed} cases");
+        say!("   {passed} cases");
         Ok(Verdict::Passed)
     });
 }
