@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use crate::core::Whole;
 use crate::raw::{Packing, RawIncoming, RawOutgoing, Unpacking};
 use crate::shared::Shared;
 use crate::span::Span;
@@ -87,12 +88,17 @@ impl Channel {
         let mut message = Outgoing { raw: Packing::new(&*self.shared), _env: PhantomData };
         message.raw.begin_lazily(self.number, rank);
         let answer = pack(&mut message)?;
-        message.raw.end()?;
+        match message.raw.end_at_once() {
+            // There is nothing to drop, and nobody need look.
+            Whole::Done => std::mem::forget(message),
+            otherwise => message.raw.end_after(otherwise)?,
+        }
         Ok(answer)
     }
 
     /// Receives the next message from a rank, or from any ([`Source::Any`]), into what `unpack` unpacks, in the order and
-    /// with the lengths and modes in which it was packed.
+    /// with the lengths and modes in which it was packed. A message from a given rank is waited for when a piece of it has
+    /// to be there, or at its end; one from any has begun to come when `unpack` is called.
     ///
     /// # Errors
     /// [`Error::Rank`], [`Error::Busy`], [`Error::Unreachable`], [`Error::Abandoned`], [`Error::Mismatch`], or what
@@ -105,12 +111,15 @@ impl Channel {
     ) -> std::result::Result<T, E> {
         let from = self.source(from.into())?;
         let mut message = Incoming { raw: Unpacking::new(&*self.shared), _env: PhantomData };
-        message.raw.begin(self.number, from)?;
+        match from {
+            Some(rank) => message.raw.begin_lazily(self.number, rank),
+            None => message.raw.begin(self.number, None)?,
+        }
         let answer = unpack(&mut message)?;
-        message.raw.end()?;
-        if message.raw.is_bare() {
+        match message.raw.end_at_once() {
             // There is nothing to drop, and nobody need look.
-            std::mem::forget(message);
+            Whole::Done => std::mem::forget(message),
+            otherwise => message.raw.end_after(otherwise)?,
         }
         Ok(answer)
     }

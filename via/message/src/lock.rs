@@ -7,7 +7,7 @@
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Looks that spin, and looks that yield, before one that sleeps.
@@ -19,6 +19,8 @@ const NAP: Duration = Duration::from_micros(20);
 /// Something that one thread at a time has to itself. A panic of its holder does not spoil it.
 pub(crate) struct Lock<T> {
     held: AtomicBool,
+    /// Threads that have found it held, and wait. A hint: relaxed.
+    waiting: AtomicU32,
     value: UnsafeCell<T>,
 }
 
@@ -35,7 +37,7 @@ pub(crate) struct Guard<'a, T> {
 
 impl<T> Lock<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self { held: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Self { held: AtomicBool::new(false), waiting: AtomicU32::new(0), value: UnsafeCell::new(value) }
     }
 
     /// Takes it, unless somebody has it.
@@ -61,11 +63,13 @@ impl<T> Lock<T> {
     #[inline(never)]
     fn wait(&self) -> Guard<'_, T> {
         let mut looks = 0u32;
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         loop {
             // The load spares the holder's cache line the exchange.
             if !self.held.load(Ordering::Relaxed)
                 && let Some(guard) = self.try_lock()
             {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
                 return guard;
             }
             looks = looks.saturating_add(1);
@@ -75,6 +79,12 @@ impl<T> Lock<T> {
                 _ => std::thread::sleep(NAP),
             }
         }
+    }
+
+    /// Whether somebody waits for it: who holds it for more than a step gives it back then.
+    #[inline(always)]
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// The value, by who has all of it.
@@ -123,6 +133,21 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), 4 * EACH);
+    }
+
+    #[test]
+    fn who_waits_is_seen_by_the_holder() {
+        let lock = Lock::new(0u64);
+        let guard = lock.lock();
+        assert!(!lock.is_wanted());
+        std::thread::scope(|scope| {
+            scope.spawn(|| *lock.lock() += 1);
+            while !lock.is_wanted() {
+                std::thread::yield_now();
+            }
+            drop(guard);
+        });
+        assert!(!lock.is_wanted() && *lock.lock() == 1);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub enum Policy {
 
 /// Turns that adaptive waits poll at least, and at most.
 const POLLS: std::ops::Range<u32> = 50..4000;
+/// Looks of a wait that polls while it has the session, unless another thread wants it.
+const LOOKS: u32 = 16;
 /// Turns that offer the processor before the wait sleeps.
 const YIELDS: u32 = 200;
 /// Longest sleep: connection requests are looked after in between.
@@ -50,9 +52,9 @@ pub(crate) struct Pace {
     counts: [AtomicU64; 3],
 }
 
-/// Counts one more. Threads that count at the same time may lose some: it is no more than a figure.
-fn count(counter: &AtomicU64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+/// Counts so many more. Threads that count at the same time may lose some: it is no more than a figure.
+fn count(counter: &AtomicU64, more: u32) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(u64::from(more)), Ordering::Relaxed);
 }
 
 impl Default for Pace {
@@ -66,6 +68,13 @@ impl Pace {
     pub(crate) fn counts(&self) -> WaitCounts {
         let [polls, yields, sleeps] = self.counts.each_ref().map(|count| count.load(Ordering::Relaxed));
         WaitCounts { polls, yields, sleeps }
+    }
+
+    /// Looks were taken without a pause between them.
+    pub(crate) fn polled(&self, looks: u32) {
+        if looks > 0 {
+            count(&self.counts[0], looks);
+        }
     }
 
     /// A wait has taken that many turns.
@@ -86,6 +95,15 @@ impl Pace {
 }
 
 impl Policy {
+    /// Looks that a wait may take at once after so many turns: as many as it would go on polling anyway.
+    pub(crate) fn looks(self, turns: u32, pace: &Pace) -> u32 {
+        match self {
+            Self::Latency => LOOKS,
+            Self::Cpu => 1,
+            Self::Adaptive => pace.polls.load(Ordering::Relaxed).saturating_sub(turns).clamp(1, LOOKS),
+        }
+    }
+
     /// Passes the time between two looks.
     pub(crate) fn pause(self, turns: u32, pace: &Pace, shared: &Shared) -> Result<()> {
         let polls = match self {
@@ -94,20 +112,20 @@ impl Policy {
             Self::Adaptive => pace.polls.load(Ordering::Relaxed),
         };
         if turns < polls {
-            count(&pace.counts[0]);
+            count(&pace.counts[0], 1);
             // A look takes long enough to leave room for others. The hint would take as long again on many processors, and
             // an emulated one stops for it.
             return Ok(());
         }
         if self == Self::Adaptive && turns - polls < YIELDS {
-            count(&pace.counts[1]);
+            count(&pace.counts[1], 1);
             std::thread::yield_now();
             return Ok(());
         }
         let mut sleepers = Vec::new();
         let wake = shared.core().arm(&mut sleepers)?;
         if wake != Wake::Now {
-            count(&pace.counts[2]);
+            count(&pace.counts[2], 1);
         }
         match wake {
             Wake::Told => sleep(&sleepers),

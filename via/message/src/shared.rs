@@ -3,9 +3,10 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use crate::core::Core;
+use crate::core::{Core, Whole};
 use crate::lock::{Guard, Lock};
 use crate::policy::{Pace, Policy};
+use crate::span::Span;
 use crate::tasks::Tasks;
 use crate::{Error, Result};
 
@@ -67,6 +68,54 @@ impl Shared {
         })
     }
 
+    /// Waits for a message of a rank that is one piece, and takes it.
+    ///
+    /// # Safety
+    /// The piece may be written, and nobody else touches it meanwhile.
+    #[inline(never)]
+    pub(crate) unsafe fn take_whole(&self, channel: usize, peer: u32, piece: Span) -> Whole {
+        // SAFETY: the caller's promise.
+        match unsafe { self.core().take_whole(channel, peer, piece) } {
+            // SAFETY: the caller's promise.
+            Whole::Nothing => unsafe { self.wait_whole(channel, peer, piece) },
+            outcome => outcome,
+        }
+    }
+
+    /// Sends a message that is one short piece, all in one step.
+    ///
+    /// # Safety
+    /// The piece can be read, and nobody writes it meanwhile.
+    #[inline(never)]
+    pub(crate) unsafe fn send_whole(&self, channel: usize, peer: u32, piece: Span) -> Whole {
+        // SAFETY: the caller's promise.
+        unsafe { self.core().send_whole(channel, peer, piece) }
+    }
+
+    /// # Safety
+    /// As for [`Shared::take_whole`].
+    #[inline(never)]
+    unsafe fn wait_whole(&self, channel: usize, peer: u32, piece: Span) -> Whole {
+        let outcome = self.wait_looking("a message", |core, most| {
+            for looks in 1.. {
+                // SAFETY: the caller's promise.
+                let outcome = unsafe { core.take_whole(channel, peer, piece) };
+                if !matches!(outcome, Whole::Nothing) {
+                    return Ok((looks, Some(outcome)));
+                }
+                if looks >= most || self.core.is_wanted() {
+                    core.check_incoming(channel, Some(peer as usize))?;
+                    return Ok((looks, None));
+                }
+            }
+            Ok((most, None))
+        });
+        match outcome {
+            Ok(outcome) => outcome,
+            Err(e) => Whole::Failed(Box::new(e)),
+        }
+    }
+
     /// Takes steps until one answers; each drives the session.
     #[inline(never)]
     pub(crate) fn wait_on<T>(
@@ -74,16 +123,31 @@ impl Shared {
         what: &'static str,
         mut step: impl FnMut(&mut Core) -> Result<Option<T>>,
     ) -> Result<T> {
+        self.wait_looking(what, |core, _| Ok((1, step(core)?)))
+    }
+
+    /// As [`Shared::wait_on`]; a step is told how often it may look while it has the session, and answers how often it has.
+    #[inline(always)]
+    fn wait_looking<T>(
+        &self,
+        what: &'static str,
+        mut step: impl FnMut(&mut Core, u32) -> Result<(u32, Option<T>)>,
+    ) -> Result<T> {
         let mut turns = 0u32;
+        let mut due = PATIENCE;
         let mut since = None;
         loop {
             self.policy.pause(turns, &self.pace, self)?;
-            turns = turns.saturating_add(1);
-            if let Some(answer) = step(&mut self.core())? {
+            let most = self.policy.looks(turns, &self.pace);
+            let (looks, answer) = step(&mut self.core(), most)?;
+            turns = turns.saturating_add(looks);
+            self.pace.polled(looks.saturating_sub(1));
+            if let Some(answer) = answer {
                 self.pace.learn(turns);
                 return Ok(answer);
             }
-            if turns.is_multiple_of(256) || turns > 20_000 {
+            if turns >= due || turns > 20_000 {
+                due = turns.saturating_add(PATIENCE);
                 let since = *since.get_or_insert_with(Instant::now);
                 if let Some(patience) = self.patience
                     && since.elapsed() > patience
@@ -94,6 +158,9 @@ impl Shared {
         }
     }
 }
+
+/// Turns of a wait between two looks at the time, at first.
+const PATIENCE: u32 = 256;
 
 /// How long a session that ends waits for what it has sent to arrive.
 const FAREWELL: Duration = Duration::from_secs(5);

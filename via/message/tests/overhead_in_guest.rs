@@ -21,7 +21,10 @@ const LONG: usize = 1 << 20;
 struct Bare {
     vi: Vi,
     cq: CompletionQueue,
-    memory: MemoryRegion,
+    /// What is sent and written from, and what the other end writes into: memory of the program's, as the layer is given it.
+    from: MemoryRegion,
+    into: MemoryRegion,
+    _own: [Vec<u8>; 2],
     other: Option<RemoteMemory>,
     came: usize,
     going: usize,
@@ -35,11 +38,18 @@ impl Bare {
         let mut attributes = ViAttributes::new(tag);
         attributes.max_transfer_size = LONG as u32;
         let vi = nic.create_vi(&attributes, Some(&cq), Some(&cq))?;
-        let memory = nic.allocate(LONG, MemoryAttributes::remote_write(tag))?;
+        let mut own = [vec![7; LONG], vec![0; LONG]];
+        // SAFETY: both outlive their regions, which are dropped before them, and nobody touches them.
+        let [from, into] = unsafe {
+            [
+                nic.register(own[0].as_mut_ptr(), LONG, MemoryAttributes::local(tag))?,
+                nic.register(own[1].as_mut_ptr(), LONG, MemoryAttributes::remote_write(tag))?,
+            ]
+        };
         for _ in 0..4 {
-            vi.post_receive(Descriptor::new(vec![memory.segment(0..64)?])).map_err(|e| e.error)?;
+            vi.post_receive(Descriptor::new(vec![into.segment(0..64)?])).map_err(|e| e.error)?;
         }
-        Ok(Self { vi, cq, memory, other: None, came: 0, going: 0 })
+        Ok(Self { vi, cq, from, into, _own: own, other: None, came: 0, going: 0 })
     }
 
     fn reap(&mut self) -> uvia::Result<()> {
@@ -64,7 +74,7 @@ impl Bare {
         while self.going > 2 {
             self.reap()?;
         }
-        let segments = vec![self.memory.segment(0..len)?];
+        let segments = vec![self.from.segment(0..len)?];
         let descriptor = match self.other {
             Some(other) if len == LONG => {
                 let mut write = Descriptor::rdma_write(segments, other);
@@ -97,7 +107,7 @@ fn bare_pair() -> uvia::Result<[Bare; 2]> {
             request.accept(&b.vi, b"").map_err(|(_, e)| e)?;
         }
     }
-    (a.other, b.other) = (Some(b.memory.remote(0)?), Some(a.memory.remote(0)?));
+    (a.other, b.other) = (Some(b.into.remote(0)?), Some(a.into.remote(0)?));
     Ok([a, b])
 }
 

@@ -20,10 +20,11 @@ pub struct Bare {
     // Posted by the box: what is kept is the box.
     #[expect(clippy::vec_box)]
     sends: Vec<Box<Descriptor>>,
-    /// What long messages are written from.
+    /// What long messages are written from, and what the other end writes into: memory of the program's, as the layer is
+    /// given it.
     long: MemoryRegion,
-    /// What the other end writes into: memory of its own, as who sends and receives has it.
     target: MemoryRegion,
+    _own: [Vec<u8>; 2],
     #[expect(clippy::vec_box)]
     writes: Vec<Box<Descriptor>>,
     nic: Nic,
@@ -45,10 +46,16 @@ impl Bare {
             vi.post_receive(descriptor).map_err(|e| e.error)?;
         }
         let sends = vec![Descriptor::new(vec![memory.segment(DEPTH * SHORT..(DEPTH + 1) * SHORT)?])];
-        let target = nic.allocate(long.max(1), MemoryAttributes::remote_write(tag))?;
-        let long = nic.allocate(long.max(1), MemoryAttributes::local(tag))?;
+        let mut own = [vec![7; long.max(1)], vec![0; long.max(1)]];
+        // SAFETY: both outlive their regions, which are dropped before them, and nobody touches them.
+        let [long, target] = unsafe {
+            [
+                nic.register(own[0].as_mut_ptr(), own[0].len(), MemoryAttributes::local(tag))?,
+                nic.register(own[1].as_mut_ptr(), own[1].len(), MemoryAttributes::remote_write(tag))?,
+            ]
+        };
         let completions = Completions::with_capacity(64);
-        Ok(Self { vi, cq, completions, sends, long, target, writes: Vec::new(), nic, came: 0 })
+        Ok(Self { vi, cq, completions, sends, long, target, _own: own, writes: Vec::new(), nic, came: 0 })
     }
 
     /// Connects two ends that this thread drives, and tells each where the other's memory is.

@@ -1,4 +1,4 @@
-//! What the layer adds to the virtual interfaces below it, in one run over shared memory: `overhead [ROUNDS]`.
+//! What the layer adds to the virtual interfaces below it, in one run over shared memory: `overhead [ROUNDS [alone|short|long]]`.
 //!
 //! Messages of 64 bytes and of 1 MiB (by RDMA write, with word of it) go to and fro, in batches of both kinds in turn.
 //! Those of 64 bytes once with both ends in one thread, which shows what the two cost without what a change of
@@ -202,13 +202,23 @@ fn main() -> Outcome<()> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["--count", kind, len, rounds] => count(kind, len.parse()?, rounds.parse()?)?,
-        [] | [_] => {
+        [] | [_] | [_, "alone" | "short" | "long"] => {
             let rounds = words.first().map_or(Ok(20_000), |word| word.parse())?;
-            alone(rounds)?;
-            apart(rounds, 64)?;
-            apart((rounds / 50).max(100), LONG)?;
+            let wanted = |kind| words.get(1).is_none_or(|word| *word == kind);
+            if wanted("alone") {
+                alone(rounds)?;
+            }
+            if wanted("short") {
+                apart(rounds, 64)?;
+            }
+            if wanted("long") {
+                apart((rounds / 50).max(100), LONG)?;
+            }
         }
-        _ => return Err("usage: overhead [ROUNDS], or overhead --count vi|message BYTES ROUNDS".into()),
+        _ => {
+            let usage = "overhead [ROUNDS [alone|short|long]], or overhead --count vi|message BYTES ROUNDS";
+            return Err(format!("usage: {usage}").into());
+        }
     }
     // Without the farewell: one thread cannot take leave of itself.
     std::process::exit(0)

@@ -80,7 +80,7 @@ impl Core {
         let outcome = self.directive(id, &header, packet.span.skip(HEADER));
         self.rails[rail].port.give_back(id, packet);
         let connection = self.connection(id);
-        connection.control_freed = connection.control_freed.wrapping_add(1);
+        connection.freed.control = connection.freed.control.wrapping_add(1);
         match outcome {
             Ok(()) => self.go_on(id),
             Err(what) => self.broke(rail, id, what),
@@ -175,7 +175,7 @@ impl Core {
     pub(crate) fn free_packet(&mut self, id: LinkId, arrived: Arrived) -> Result<()> {
         self.rails[usize::from(arrived.rail)].port.give_back(id, arrived.packet);
         let connection = self.connection(id);
-        connection.data_freed = connection.data_freed.wrapping_add(1);
+        connection.freed.data = connection.freed.data.wrapping_add(1);
         self.tell(id)
     }
 

@@ -8,7 +8,7 @@ use super::pull::EarlyOffer;
 use super::{CONTROL, Options};
 use crate::modules::Thresholds;
 use crate::modules::choice::{self, Means};
-use crate::packet::{self, HEADER, Header, SHORT_HEADER, flag};
+use crate::packet::{self, HEADER, Header, SHORT_HEADER, Short, flag};
 use crate::port::Packet;
 use crate::span::Span;
 
@@ -81,6 +81,14 @@ pub(super) struct Retained {
     pub(super) span: Span,
 }
 
+/// Packets with bytes, and directives, that one end has done with. Counters go round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C, align(4))] // Both move as one word.
+pub(super) struct Counters {
+    pub(super) data: u16,
+    pub(super) control: u16,
+}
+
 /// No rail's number.
 pub(super) const NO_RAIL: u8 = u8::MAX;
 
@@ -91,6 +99,9 @@ pub(crate) struct Connection {
     /// The rail by which messages of one packet may take the short way, or [`NO_RAIL`]. Whatever stirs takes it away, and
     /// the long ways find out again (`Core::review`).
     pub(super) plain: u8,
+    /// Messages of fewer bytes than this may be sent the short way, or taken by it in one step: 0 where none may.
+    pub(super) short_out: usize,
+    pub(super) short_in: usize,
     pub(super) ways: Vec<Way>,
     /// The rail of the stream of packets.
     pub(super) active: Option<usize>,
@@ -120,12 +131,14 @@ pub(crate) struct Connection {
     pub(crate) packing: bool,
     /// The number of the next.
     pub(crate) message_out: u32,
+    /// The number of the packet that is expected next.
+    pub(super) expected: u32,
+    /// The number of the next packet that is counted.
     pub(super) sequence: u32,
     pub(super) data_sent: u16,
-    /// As the peer says.
-    pub(super) data_done: u16,
     pub(super) control_sent: u16,
-    pub(super) control_done: u16,
+    /// As the peer says.
+    pub(super) done: Counters,
     pub(super) retained: VecDeque<Retained>,
     /// How many of the retained have yet to go once more, by another rail.
     pub(super) replaying: Option<usize>,
@@ -143,11 +156,10 @@ pub(crate) struct Connection {
     /// A message from the peer is being unpacked.
     pub(crate) unpacking: bool,
     pub(crate) message_in: u32,
-    pub(super) expected: u32,
-    pub(super) data_freed: u16,
-    pub(super) control_freed: u16,
+    pub(super) freed: Counters,
     /// What of that the peer was told.
-    pub(super) told: (u16, u16, u32),
+    pub(super) told: Counters,
+    pub(super) told_expected: u32,
     pub(super) inbox: VecDeque<Arrived>,
     /// It is among those of which a message has begun to come.
     pub(super) is_ready: bool,
@@ -160,6 +172,8 @@ impl Connection {
             channel,
             peer,
             plain: NO_RAIL,
+            short_out: 0,
+            short_in: 0,
             ways: vec![Way::None; rails],
             active: None,
             asked: false,
@@ -178,9 +192,8 @@ impl Connection {
             message_out: 0,
             sequence: 0,
             data_sent: 0,
-            data_done: 0,
             control_sent: 0,
-            control_done: 0,
+            done: Counters::default(),
             retained: VecDeque::new(),
             replaying: None,
             controls: VecDeque::new(),
@@ -193,9 +206,9 @@ impl Connection {
             unpacking: false,
             message_in: 0,
             expected: 0,
-            data_freed: 0,
-            control_freed: 0,
-            told: (0, 0, 0),
+            freed: Counters::default(),
+            told: Counters::default(),
+            told_expected: 0,
             inbox: VecDeque::new(),
             is_ready: false,
             longs_in: Vec::new(),
@@ -204,11 +217,31 @@ impl Connection {
 
     /// Notes that a rail is being connected.
     pub(super) fn begin(&mut self, rail: usize) {
-        self.plain = NO_RAIL;
+        self.set_plain(NO_RAIL);
         if self.ways[rail] == Way::None {
             self.ways[rail] = Way::Asked;
         }
         self.several = self.ways.iter().filter(|way| **way != Way::None).count() > 1;
+    }
+
+    /// Says by which rail messages of one packet may take the short way.
+    pub(super) fn set_plain(&mut self, rail: u8) {
+        self.plain = rail;
+        self.set_short();
+    }
+
+    /// Finds out which may.
+    fn set_short(&mut self) {
+        let (out, taken) = (self.limit_out.min(self.capacity + 1), self.limit);
+        self.short_out = if self.plain == NO_RAIL || !self.early.is_empty() { 0 } else { out };
+        // Others' rails are driven by who takes the long way.
+        self.short_in = if self.plain == NO_RAIL || self.ways.len() > 1 { 0 } else { taken };
+    }
+
+    /// Keeps a place for a piece that is not packed yet.
+    pub(super) fn keep_early(&mut self, early: EarlyGrant) {
+        self.early.push(early);
+        self.set_short();
     }
 
     /// Finds out what there is, and which pieces are copied without a question.
@@ -222,17 +255,35 @@ impl Connection {
         self.active == Some(rail) && !self.several && self.replaying.is_none() && self.failed.is_none()
     }
 
+    /// Whether a message of the peer's is being unpacked, or has begun to come, or directives wait to be sent.
+    #[inline(always)]
+    pub(super) fn is_busy_in(&self) -> bool {
+        self.unpacking || !self.inbox.is_empty() || !self.controls.is_empty()
+    }
+
     /// Whether the next packet may be the first of a message that is handed over at once.
     #[inline]
     pub(super) fn awaits_message(&self) -> bool {
-        self.plain != NO_RAIL && !self.unpacking && self.inbox.is_empty() && self.controls.is_empty()
+        self.plain != NO_RAIL && !self.is_busy_in()
     }
 
     /// Takes over what the peer says it has done.
     #[inline]
     pub(super) fn heard(&mut self, data_freed: u16, control_freed: u16) {
-        packet::advance(&mut self.data_done, data_freed);
-        packet::advance(&mut self.control_done, control_freed);
+        packet::advance(&mut self.done.data, data_freed);
+        packet::advance(&mut self.done.control, control_freed);
+    }
+
+    /// The same by a packet that has overtaken none. A peer that counts backwards has fewer credits for it, and no more.
+    #[inline(always)]
+    pub(super) fn heard_in_order(&mut self, short: Short) {
+        self.done = Counters { data: short.data_freed, control: short.control_freed };
+    }
+
+    /// What a message that goes the short way tells the peer.
+    #[inline(always)]
+    pub(super) fn short(&self) -> Short {
+        Short { data_freed: self.freed.data, control_freed: self.freed.control }
     }
 
     /// Counts a message that goes the short way, as one packet that tells the peer what was done here.
@@ -240,8 +291,32 @@ impl Connection {
     pub(super) fn count_short(&mut self) {
         self.data_sent = self.data_sent.wrapping_add(1);
         self.sequence = self.sequence.wrapping_add(1);
-        self.told = (self.data_freed, self.control_freed, self.expected);
-        self.end_outgoing();
+        self.told = self.freed;
+        self.message_out = self.message_out.wrapping_add(1);
+    }
+
+    /// The message that was begun, and packed into one packet, is over.
+    #[inline]
+    pub(super) fn end_short(&mut self) {
+        self.packing = false;
+        self.forget_early();
+    }
+
+    /// Places for pieces of a message that is over are none.
+    #[inline(always)]
+    fn forget_early(&mut self) {
+        if !self.early.is_empty() {
+            self.early.clear();
+            self.set_short();
+        }
+    }
+
+    /// Counts a message that was one packet and came the short way, all of which was taken.
+    #[inline(always)]
+    pub(super) fn count_whole(&mut self) {
+        self.expected = self.expected.wrapping_add(1);
+        self.message_in = self.message_in.wrapping_add(1);
+        self.freed.data = self.freed.data.wrapping_add(1);
     }
 
     /// The message that was packed is over.
@@ -249,35 +324,32 @@ impl Connection {
     pub(super) fn end_outgoing(&mut self) {
         self.packing = false;
         self.message_out = self.message_out.wrapping_add(1);
-        if !self.early.is_empty() {
-            self.early.clear();
-        }
+        self.forget_early();
     }
 
     /// Whether the peer has room for one more packet with bytes.
     #[inline]
     pub(super) fn has_credit(&self) -> bool {
-        self.data_sent.wrapping_sub(self.data_done) < self.window
+        self.data_sent.wrapping_sub(self.done.data) < self.window
     }
 
     /// Whether it has room for one more directive.
     pub(super) fn has_control_credit(&self) -> bool {
-        usize::from(self.control_sent.wrapping_sub(self.control_done)) < CONTROL
+        usize::from(self.control_sent.wrapping_sub(self.done.control)) < CONTROL
     }
 
     /// Whether it is time to tell the peer what has been done here, since nothing else goes there that would.
     #[inline]
     pub(super) fn owes(&self) -> bool {
-        let (data, control, expected) = self.told;
-        self.data_freed.wrapping_sub(data) >= self.window / 2
-            || usize::from(self.control_freed.wrapping_sub(control)) >= CONTROL / 2
-            || (self.several && self.expected.wrapping_sub(expected) >= u32::from(self.window / 2))
+        self.owes_data()
+            || usize::from(self.freed.control.wrapping_sub(self.told.control)) >= CONTROL / 2
+            || (self.several && self.expected.wrapping_sub(self.told_expected) >= u32::from(self.window / 2))
     }
 
     /// The same for who has only done with packets of data, on the short way.
     #[inline(always)]
     pub(super) fn owes_data(&self) -> bool {
-        self.data_freed.wrapping_sub(self.told.0) >= self.window / 2
+        self.freed.data.wrapping_sub(self.told.data) >= self.window / 2
     }
 
     /// Rails that are there.

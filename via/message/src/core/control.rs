@@ -160,7 +160,7 @@ impl Core {
             // Of a message that is over: the receiver gave it up.
             return Ok(());
         }
-        connection.early.push(EarlyGrant { number, grants: grants.to_vec() });
+        connection.keep_early(EarlyGrant { number, grants: grants.to_vec() });
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ impl Core {
         if before == Way::Down {
             return Ok(());
         }
-        connection.plain = NO_RAIL;
+        connection.set_plain(NO_RAIL);
         connection.dead |= 1 << rail;
         tracing::debug!(rank = connection.peer, channel = connection.channel, rail, "a link is gone: {why}");
         let next = connection.up().next();

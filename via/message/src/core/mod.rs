@@ -20,7 +20,7 @@ use connection::NO_RAIL;
 pub(crate) use connection::{Arrived, Connection};
 pub(crate) use long::LongOut;
 pub(crate) use rail::{Carrier, Rail};
-pub(crate) use short::{Intake, Outset};
+pub(crate) use short::{Intake, Outset, Whole};
 pub(crate) use stream::Open;
 
 use crate::modules::{ModuleCounts, Thresholds};
@@ -226,7 +226,7 @@ impl Core {
     #[cold]
     fn fail(&mut self, id: LinkId, why: &str) {
         let connection = self.connection(id);
-        connection.plain = NO_RAIL;
+        connection.set_plain(NO_RAIL);
         if connection.failed.is_none() {
             connection.failed = Some(why.to_owned());
             self.failures += 1;
@@ -387,7 +387,7 @@ impl Core {
     pub(super) fn review(&mut self, id: LinkId) {
         let described = self.options.described;
         let connection = self.connection(id);
-        connection.plain = NO_RAIL;
+        connection.set_plain(NO_RAIL);
         let Some(rail) = connection.active else { return };
         let is_plain = connection.is_plain_on(rail);
         let port = &mut self.rails[rail].port;
@@ -398,7 +398,7 @@ impl Core {
         let reads = reads && connection.peer_reads;
         connection.set_means(gathers, reads, described);
         if is_plain && is_vi && !numbered {
-            connection.plain = rail as u8;
+            connection.set_plain(rail as u8);
         }
     }
 
@@ -487,7 +487,8 @@ impl Core {
         }
         self.fail(id, why);
         let connection = self.connection(id);
-        (connection.active, connection.plain) = (None, NO_RAIL);
+        connection.active = None;
+        connection.set_plain(NO_RAIL);
         self.conceal_all(id);
         self.conceal_offers(id);
     }

@@ -8,7 +8,7 @@ use super::{Core, Open};
 use crate::Error;
 use crate::packet::{HEADER, SHORT_HEADER, Short};
 use crate::port::vi::{Driven, ViPort};
-use crate::port::{Event, LinkId};
+use crate::port::{Event, LinkId, Packet};
 use crate::span::Span;
 
 /// A message that is being packed: what the short way needs of it.
@@ -42,6 +42,18 @@ pub(crate) struct Intake {
     /// Pieces that were unpacked.
     pub(crate) pieces: u32,
     pub(crate) over: bool,
+}
+
+/// What [`Core::send_whole`] or [`Core::take_whole`] came to.
+pub(crate) enum Whole {
+    /// The message was sent or taken, and is over.
+    Done,
+    /// None has come.
+    Nothing,
+    /// It has to take the long way: nothing of it was sent or taken.
+    Otherwise,
+    /// The port is broken, or nothing more can come.
+    Failed(Box<Error>),
 }
 
 impl Outset {
@@ -115,42 +127,34 @@ impl Core {
         true
     }
 
-    /// Sends a message that is one short piece, all in one step. False: it has to take the long way; nothing was done.
-    ///
-    /// # Errors
-    /// The port is broken.
+    /// Sends a message that is one short piece, all in one step.
     ///
     /// # Safety
     /// The piece can be read, and nobody writes it meanwhile.
-    #[inline(never)]
-    pub(crate) unsafe fn send_whole(
-        &mut self,
-        channel: usize,
-        peer: u32,
-        piece: Span,
-    ) -> Result<bool, Box<Error>> {
+    #[inline(always)]
+    pub(crate) unsafe fn send_whole(&mut self, channel: usize, peer: u32, piece: Span) -> Whole {
         let id = self.id(channel, peer as usize);
-        let Some(connection) = Self::lookup(&mut self.connections, id) else { return Ok(false) };
-        let is_short = piece.len < connection.limit_out && piece.len <= connection.capacity;
-        if !is_short || connection.packing || !connection.has_credit() {
-            return Ok(false);
+        let Some(connection) = Self::lookup(&mut self.connections, id) else { return Whole::Otherwise };
+        if piece.len >= connection.short_out || connection.packing || !connection.has_credit() {
+            return Whole::Otherwise;
         }
-        let Some(port) = plain_port!(self, connection) else { return Ok(false) };
-        debug_assert!(connection.is_plain_on(usize::from(connection.plain)));
-        let Some((buffer, to_send)) = port.take_ready(id) else { return Ok(false) };
-        connection.count_short();
-        let short = Short { data_freed: connection.data_freed, control_freed: connection.control_freed };
+        let Some(port) = plain_port!(self, connection) else { return Whole::Otherwise };
+        debug_assert!(connection.is_plain_on(usize::from(connection.plain)) && connection.early.is_empty());
+        let Some((buffer, to_send)) = port.take_ready(id) else { return Whole::Otherwise };
         let head = buffer.span.behind(HEADER - SHORT_HEADER);
         // SAFETY: the buffer is ours until it is sent, and has room for a header and as many bytes as were checked; the
         // piece can be read, and is no buffer of ours.
         unsafe {
-            short.write(head);
+            connection.short().write(head);
             piece.copy_to(head.start.wrapping_add(SHORT_HEADER));
         }
+        connection.count_short();
         self.copied.0 += piece.len as u64;
         self.modules.copied += 1;
-        to_send.send(HEADER - SHORT_HEADER, SHORT_HEADER + piece.len)?;
-        Ok(true)
+        if let Err(e) = to_send.send(HEADER - SHORT_HEADER, SHORT_HEADER + piece.len) {
+            return Whole::Failed(e);
+        }
+        Whole::Done
     }
 
     /// Sends a message that is `used` bytes in a buffer, and ends it. False: it has to take the long way.
@@ -165,10 +169,10 @@ impl Core {
         }
         debug_assert!(connection.is_plain_on(open.rail));
         let Some(port) = plain_port!(self, connection) else { return Ok(false) };
-        connection.count_short();
-        let short = Short { data_freed: connection.data_freed, control_freed: connection.control_freed };
         // SAFETY: the buffer is ours until it is sent, and has room for a header.
-        unsafe { short.write(open.buffer.span.behind(HEADER - SHORT_HEADER)) };
+        unsafe { connection.short().write(open.buffer.span.behind(HEADER - SHORT_HEADER)) };
+        connection.count_short();
+        connection.end_short();
         self.copied.0 += used as u64;
         self.modules.copied += 1;
         port.send_part(id, open.buffer.index, HEADER - SHORT_HEADER, SHORT_HEADER + used)?;
@@ -189,10 +193,11 @@ impl Core {
             {
                 match port.drive_for(id) {
                     Driven::Nothing => return false,
-                    Driven::Packet(packet) => {
+                    Driven::Receive(link, receive) => {
+                        let packet = link.received(receive);
                         // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
                         if let Some(short) = unsafe { Short::read(packet.span) } {
-                            connection.heard(short.data_freed, short.control_freed);
+                            connection.heard_in_order(short);
                             connection.expected = connection.expected.wrapping_add(1);
                             into.begin(id, connection, Arrived::short(0, packet));
                             return true;
@@ -208,6 +213,56 @@ impl Core {
             }
         }
         self.begin_intake_somehow(channel, from, into)
+    }
+
+    /// Takes a message of a rank that is one piece, all in one step; drives the rail if none has come. With
+    /// [`Whole::Otherwise`] there is none, or it has to take the long way.
+    ///
+    /// # Safety
+    /// The piece may be written, and nobody else touches it meanwhile.
+    #[inline(always)]
+    pub(crate) unsafe fn take_whole(&mut self, channel: usize, peer: u32, piece: Span) -> Whole {
+        let id = self.id(channel, peer as usize);
+        let Some(connection) = Self::lookup(&mut self.connections, id) else { return Whole::Otherwise };
+        if piece.len >= connection.short_in || connection.is_busy_in() || !self.stirred.is_empty() {
+            return Whole::Otherwise;
+        }
+        let Some(port) = plain_port!(self, connection) else { return Whole::Otherwise };
+        let (link, receive) = match port.drive_for(id) {
+            Driven::Nothing => return Whole::Nothing,
+            Driven::Receive(link, receive) => (link, receive),
+            Driven::Otherwise => return Whole::Otherwise,
+            Driven::Failed(e) => return Whole::Failed(e),
+        };
+        let packet = link.packet(&receive);
+        // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
+        let short = unsafe { Short::read(packet) };
+        let bytes = packet.skip(SHORT_HEADER);
+        let Some(short) = short.filter(|_| bytes.len == piece.len) else {
+            let packet = link.received(receive);
+            return self.not_whole(id, packet);
+        };
+        // SAFETY: the piece may be written, as we were promised, is no buffer of ours, and as long.
+        unsafe { bytes.copy_to(piece.start) };
+        link.give_receive(receive);
+        connection.heard_in_order(short);
+        connection.count_whole();
+        self.copied.1 += piece.len as u64;
+        if connection.owes_data() {
+            self.end_short_with_more(id);
+        }
+        Whole::Done
+    }
+
+    /// Something else has come than such a message.
+    #[cold]
+    #[inline(never)]
+    fn not_whole(&mut self, id: LinkId, packet: Packet) -> Whole {
+        match self.happened(0, Event::Packet(id, packet)) {
+            // What is at hand beside is looked at by who takes the long way.
+            Ok(()) => Whole::Otherwise,
+            Err(e) => Whole::Failed(Box::new(e)),
+        }
     }
 
     /// As [`Core::begin_intake`], once something else has happened than what was waited for.
@@ -277,7 +332,7 @@ impl Core {
                 // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
                 && let Some(short) = (unsafe { Short::read(packet.span) })
             {
-                connection.heard(short.data_freed, short.control_freed);
+                connection.heard_in_order(short);
                 connection.expected = connection.expected.wrapping_add(1);
                 into.begin(*id, connection, Arrived::short(0, *packet));
                 return true;
@@ -328,7 +383,7 @@ impl Core {
         let Some(port) = plain_port!(self, connection) else { return false };
         connection.unpacking = false;
         connection.message_in = connection.message_in.wrapping_add(1);
-        connection.data_freed = connection.data_freed.wrapping_add(1);
+        connection.freed.data = connection.freed.data.wrapping_add(1);
         self.copied.1 += packet.bytes().len as u64;
         ViPort::take_back(port, id, packet.packet);
         if connection.owes_data() || !connection.inbox.is_empty() {
@@ -352,14 +407,14 @@ impl Core {
     /// A packet has come that is the whole of a message, with the short header. False: it is none, or is not simply the
     /// next; nothing was done.
     #[inline]
-    pub(super) fn arrived_shortly(&mut self, rail: usize, id: LinkId, packet: crate::port::Packet) -> bool {
+    pub(super) fn arrived_shortly(&mut self, rail: usize, id: LinkId, packet: Packet) -> bool {
         let Some(connection) = Self::lookup(&mut self.connections, id) else { return false };
         // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
         let Some(short) = (unsafe { Short::read(packet.span) }) else { return false };
         if usize::from(connection.plain) != rail || !connection.controls.is_empty() {
             return false;
         }
-        connection.heard(short.data_freed, short.control_freed);
+        connection.heard_in_order(short);
         connection.expected = connection.expected.wrapping_add(1);
         let is_ready = connection.is_ready || connection.unpacking;
         connection.inbox.push_back(Arrived::short(rail, packet));

@@ -194,11 +194,11 @@ impl Core {
     #[inline]
     fn write_header(&mut self, id: LinkId, open: Open, used: usize, mut header: Header) {
         let connection = self.connection(id);
-        connection.told = (connection.data_freed, connection.control_freed, connection.expected);
+        (connection.told, connection.told_expected) = (connection.freed, connection.expected);
         header.len = (used as u16).into();
         header.dead = connection.dead;
-        header.data_freed = connection.data_freed.into();
-        header.control_freed = connection.control_freed.into();
+        header.data_freed = connection.freed.data.into();
+        header.control_freed = connection.freed.control.into();
         header.acknowledge = connection.expected.into();
         // SAFETY: the buffer is ours until it is sent, and has room for a header.
         unsafe { header.write(open.buffer.span) };

@@ -24,8 +24,8 @@ use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
 use gathered::Gatherer;
-pub(crate) use link::Ready;
-use link::{BULK, Link, State};
+use link::{BULK, State};
+pub(crate) use link::{Link, Ready, Receive};
 use transfer::Put;
 
 /// How long one connection request may take before it is made anew.
@@ -63,18 +63,18 @@ fn context(what: u64, index: u32, link: LinkId) -> u64 {
 }
 
 /// What [`ViPort::drive_for`] came to.
-pub(crate) enum Driven {
+pub(crate) enum Driven<'a> {
     /// Nothing has happened.
     Nothing,
-    /// A packet of the link has come.
-    Packet(Packet),
+    /// A packet of the link has come: it is the link's to take it, or to take it back.
+    Receive(&'a mut Link, Receive),
     /// Something else has happened, and perhaps more: [`ViPort::next`] tells.
     Otherwise,
     /// The port is broken.
     Failed(Box<Error>),
 }
 
-impl Driven {
+impl Driven<'_> {
     #[cold]
     #[inline(never)]
     fn failed(e: Error) -> Self {
@@ -99,7 +99,8 @@ pub struct ViPort {
     links: Vec<Option<Box<Link>>>,
     /// Links that are being connected.
     pending: usize,
-    turns: u32,
+    /// Turns until they are looked after.
+    until_look: u32,
     epochs: u32,
     /// What has happened to links.
     news: VecDeque<Event>,
@@ -161,7 +162,7 @@ impl ViPort {
             listener,
             links: Vec::new(),
             pending: 0,
-            turns: 0,
+            until_look: LOOK,
             epochs: 0,
             news: VecDeque::new(),
             cache,
@@ -209,6 +210,7 @@ impl ViPort {
         }
         if matches!(link.state, State::Asking { .. }) {
             self.pending += 1;
+            self.until_look = 1;
         }
         if let Some(old) = self.links[at].replace(link)
             && matches!(old.state, State::Asking { .. })
@@ -222,9 +224,23 @@ impl ViPort {
         self.links.get_mut(id as usize)?.as_deref_mut()
     }
 
+    /// Counts a turn; answers whether it is time to look after connections that are being made.
+    #[inline(always)]
+    fn is_due(&mut self) -> bool {
+        // Never 0 between turns.
+        self.until_look = self.until_look.wrapping_sub(1);
+        self.until_look == 0
+    }
+
     /// Looks after connections that are being made.
     #[cold]
     fn look(&mut self) -> Result<()> {
+        let outcome = self.look_now();
+        self.until_look = if self.pending > 0 { 1 } else { LOOK };
+        outcome
+    }
+
+    fn look_now(&mut self) -> Result<()> {
         while let Some(request) = self.listener.poll()? {
             self.asked(request)?;
         }
@@ -316,8 +332,7 @@ impl ViPort {
     #[inline]
     pub(crate) fn drive(&mut self) -> Result<bool> {
         self.cq.poll_into(&mut self.completions)?;
-        self.turns = self.turns.wrapping_add(1);
-        if self.pending > 0 || self.turns.is_multiple_of(LOOK) {
+        if self.is_due() {
             // Packets may have come right behind the answer: first the link, then these.
             self.look()?;
         }
@@ -326,14 +341,13 @@ impl ViPort {
 
     /// Drives the NIC, if nothing that it has finished with is at hand, for who waits for a packet of that link.
     #[inline(always)]
-    pub(crate) fn drive_for(&mut self, id: LinkId) -> Driven {
+    pub(crate) fn drive_for(&mut self, id: LinkId) -> Driven<'_> {
         if self.completions.is_empty()
             && let Err(e) = self.cq.poll_into(&mut self.completions)
         {
             return Driven::failed(e.into());
         }
-        self.turns = self.turns.wrapping_add(1);
-        if (self.pending > 0 || self.turns.is_multiple_of(LOOK))
+        if self.is_due()
             && let Err(e) = self.look()
         {
             return Driven::failed(e);
@@ -341,7 +355,7 @@ impl ViPort {
         if !self.news.is_empty() {
             return Driven::Otherwise;
         }
-        loop {
+        let receive = 'receive: loop {
             let Some(Some(link)) = self.links.get_mut(id as usize) else { return Driven::Otherwise };
             let other = loop {
                 let Some(completion) = self.completions.pop() else { return Driven::Nothing };
@@ -351,7 +365,7 @@ impl ViPort {
                 let context = completion.descriptor.context;
                 let index = (context >> 32) as u32;
                 if index >> 30 == what::RECEIVE as u32 {
-                    return Driven::Packet(link.received(index, completion.descriptor));
+                    break 'receive completion.descriptor;
                 }
                 if index >> 30 != what::SEND as u32 {
                     break completion;
@@ -363,6 +377,10 @@ impl ViPort {
                 self.news.push_back(event);
                 return Driven::Otherwise;
             }
+        };
+        match self.links.get_mut(id as usize) {
+            Some(Some(link)) => Driven::Receive(link, Receive(receive)),
+            _ => Driven::Otherwise,
         }
     }
 
@@ -433,7 +451,7 @@ impl ViPort {
             && descriptor.status().is_success()
         {
             match context >> 62 {
-                what::RECEIVE => return Some(Event::Packet(id, link.received(index, descriptor))),
+                what::RECEIVE => return Some(Event::Packet(id, link.received(Receive(descriptor)))),
                 what::SEND => {
                     link.sent(index, descriptor);
                     return None;

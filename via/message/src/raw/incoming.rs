@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::describe::Description;
-use crate::core::{Arrived, Core, Intake};
+use crate::core::{Arrived, Core, Intake, Whole};
 use crate::packet::flag;
 use crate::shared::Shared;
 use crate::span::Span;
@@ -71,9 +71,19 @@ pub(crate) struct Unpacking<S: Deref<Target = Shared>> {
     intake: Intake,
     /// What only the long way needs, once it was taken.
     more: Option<Box<More>>,
+    /// The message was not waited for yet, but a piece may wait.
+    lazy: Option<Lazy>,
     waits: Waits,
     /// A task is about a step.
     is_stepping: bool,
+}
+
+/// A message of which nothing is known but whom it comes from, and a piece that need not be there before the end. Mostly it
+/// is all of the message, which is taken in one step then.
+#[derive(Clone, Copy)]
+struct Lazy {
+    channel: usize,
+    piece: Option<(Span, SendMode)>,
 }
 
 /// What only messages need that are more than a packet.
@@ -119,7 +129,29 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// A message that has not begun yet.
     #[inline(always)]
     pub(crate) fn new(shared: S) -> Self {
-        Self { shared, intake: Intake::new(), more: None, waits: Waits::Here, is_stepping: false }
+        let intake = Intake::new();
+        Self { shared, intake, more: None, lazy: None, waits: Waits::Here, is_stepping: false }
+    }
+
+    /// Begins to take the next message of a rank without waiting: what is to be waited for, and what may be wrong, shows
+    /// later.
+    #[inline(always)]
+    pub(crate) fn begin_lazily(&mut self, channel: usize, peer: usize) {
+        self.lazy = Some(Lazy { channel, piece: None });
+        self.intake.peer = peer as u32;
+        self.intake.over = false;
+    }
+
+    /// Waits for it indeed.
+    fn claim(&mut self) -> Result<()> {
+        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(()) };
+        self.intake.over = true;
+        self.begin(channel, Some(self.rank()))?;
+        match piece {
+            // SAFETY: who unpacked it has promised that it may be written until the end.
+            Some((piece, send)) => unsafe { self.unpack(piece, send, ReceiveMode::Cheaper) },
+            None => Ok(()),
+        }
     }
 
     /// Takes the next message on a channel, from a rank or from any.
@@ -203,6 +235,13 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             intake.rest = intake.rest.behind(piece.len);
             return Ok(());
         }
+        if let Some(Lazy { piece: waiting @ None, .. }) = &mut self.lazy
+            && send != SendMode::Later
+            && receive == ReceiveMode::Cheaper
+        {
+            *waiting = Some((piece, send));
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
         unsafe { self.unpack_slowly(piece, send, receive) }
     }
@@ -211,6 +250,11 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// As for `unpack`.
     #[inline(never)]
     unsafe fn unpack_slowly(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
+        if self.lazy.is_some() {
+            self.claim()?;
+            // SAFETY: the caller's promise.
+            return unsafe { self.unpack(piece, send, receive) };
+        }
         // SAFETY: the caller's promise.
         now(unsafe { self.unpack_somehow(piece, send, receive) })
     }
@@ -476,15 +520,57 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         Ok(())
     }
 
-    /// Whether it owns nothing; once it is over, nothing is to be done for it.
-    #[inline(always)]
-    pub(crate) fn is_bare(&self) -> bool {
-        self.more.is_none()
-    }
-
     /// As [`RawIncoming::end`].
     #[inline(always)]
     pub(crate) fn end(&mut self) -> Result<()> {
+        match self.end_at_once() {
+            Whole::Done => {
+                self.intake.over = true;
+                Ok(())
+            }
+            otherwise => self.end_after(otherwise),
+        }
+    }
+
+    /// Takes a message that is one piece and comes the short way. After [`Whole::Done`] nothing is to be done for it, and it
+    /// is to be forgotten; else it is to be ended with what this answers ([`Unpacking::end_after`]).
+    #[inline(always)]
+    pub(crate) fn end_at_once(&self) -> Whole {
+        match self.lazy {
+            // SAFETY: who unpacked it has promised that it may be written.
+            Some(Lazy { channel, piece: Some((piece, _)) }) => unsafe {
+                self.shared.take_whole(channel, self.intake.peer, piece)
+            },
+            _ => Whole::Otherwise,
+        }
+    }
+
+    /// Ends a message that was not taken at once.
+    ///
+    /// # Errors
+    /// As [`RawIncoming::unpack`].
+    #[inline(never)]
+    pub(crate) fn end_after(&mut self, outcome: Whole) -> Result<()> {
+        match outcome {
+            Whole::Failed(e) => self.fail(*e),
+            _ => self.end_begun(),
+        }
+    }
+
+    /// No message has come, and none will.
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, e: Error) -> Result<()> {
+        self.intake.over = true;
+        Err(e)
+    }
+
+    /// Ends a message that was begun indeed, or will be.
+    #[inline]
+    fn end_begun(&mut self) -> Result<()> {
+        if self.lazy.is_some() {
+            self.claim()?;
+        }
         if self.more.is_none()
             && self.intake.limit > 0
             && self.intake.rest.is_empty()
@@ -598,11 +684,13 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// Gives the message up: nobody writes the program's memory for it after this.
     #[cold]
     fn give_up(&mut self) {
-        if self.intake.over {
+        // Whoever drops it cannot be a task that waits; and who panics does not wait for a message that has not begun.
+        self.waits = Waits::Here;
+        let is_nothing = self.lazy.is_some() && std::thread::panicking();
+        if self.intake.over || is_nothing || self.claim().is_err() {
+            self.intake.over = true;
             return;
         }
-        // Whoever drops it cannot be a task that waits.
-        self.waits = Waits::Here;
         if let Err(e) = now(self.discard()) {
             tracing::debug!(rank = self.rank(), "throwing a message away: {e}");
             self.intake.current = None;

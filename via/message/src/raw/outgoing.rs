@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::describe::Description;
 use super::gathering::Gathering;
-use crate::core::{Core, LongOut, Outset};
+use crate::core::{Core, LongOut, Outset, Whole};
 use crate::modules::choice::{self, Means};
 use crate::modules::{Module, Thresholds};
 use crate::packet::flag;
@@ -444,19 +444,38 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// As [`RawOutgoing::end`].
     #[inline(always)]
     pub(crate) fn end(&mut self) -> Result<()> {
-        if let Some(Lazy { channel, piece: Some((piece, _)) }) = self.lazy {
-            // SAFETY: who packed it has promised that it can be read.
-            let outcome = unsafe { self.shared.core().send_whole(channel, self.out.peer, piece) };
-            match outcome {
-                Ok(true) => {
-                    self.out.over = true;
-                    return Ok(());
-                }
-                Ok(false) => {}
-                Err(e) => return self.fail(*e),
+        match self.end_at_once() {
+            Whole::Done => {
+                self.out.over = true;
+                Ok(())
             }
+            otherwise => self.end_after(otherwise),
         }
-        self.end_short()
+    }
+
+    /// Sends a message that is one piece and takes the short way. After [`Whole::Done`] nothing is to be done for it, and it
+    /// is to be forgotten; else it is to be ended with what this answers ([`Packing::end_after`]).
+    #[inline(always)]
+    pub(crate) fn end_at_once(&self) -> Whole {
+        match self.lazy {
+            // SAFETY: who packed it has promised that it can be read.
+            Some(Lazy { channel, piece: Some((piece, _)) }) => unsafe {
+                self.shared.send_whole(channel, self.out.peer, piece)
+            },
+            _ => Whole::Otherwise,
+        }
+    }
+
+    /// Ends a message that did not go at once.
+    ///
+    /// # Errors
+    /// As [`RawOutgoing::pack`].
+    #[inline(never)]
+    pub(crate) fn end_after(&mut self, outcome: Whole) -> Result<()> {
+        match outcome {
+            Whole::Failed(e) => self.fail(*e),
+            _ => self.end_short(),
+        }
     }
 
     /// Ends a message that was begun indeed, or will be.

@@ -248,6 +248,7 @@ impl ViPort {
         if let Some(link) = self.link(id) {
             link.inline = inline;
             self.pending += usize::from(is_asking);
+            self.until_look = 1;
         }
     }
 

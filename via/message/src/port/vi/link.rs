@@ -37,6 +37,9 @@ pub(super) enum State {
 /// packets may be under way, so that those that wait are not missed.
 pub(super) const BULK: usize = 16;
 
+/// A receive that was filled, until its packet is taken ([`Link::received`]) or given back.
+pub(crate) struct Receive(pub(super) Box<Descriptor>);
+
 /// The buffer that a descriptor is for.
 #[inline(always)]
 fn index_of(descriptor: &Descriptor) -> u32 {
@@ -77,27 +80,26 @@ impl Ready<'_> {
 }
 
 /// One link.
-pub(super) struct Link {
+pub(crate) struct Link {
     pub(super) state: State,
     pub(super) epoch: u32,
     /// `None` once it is gone.
     pub(super) vi: Option<Vi>,
     /// Stays when the interface has gone: buffers may still be read.
-    memory: MemoryRegion,
+    _memory: MemoryRegion,
+    /// Its buffers: first those to be sent, then those of receives.
+    buffers: Span,
+    /// The first of receives.
+    first_in: Span,
     stride: usize,
     sends: Vec<Slot>,
     receives: Vec<Slot>,
-    /// Receives that are about to be posted.
-    // They move by the box.
-    #[expect(clippy::vec_box)]
-    back: Vec<Box<Descriptor>>,
+    /// Receives that were given back, until there are [`BULK`].
+    back: Stack<Box<Descriptor>>,
     /// Descriptors of buffers that are free.
     free: Stack<Box<Descriptor>>,
     /// Some buffer was kept.
     keeps: bool,
-    /// Receives that are given back, until there are [`BULK`].
-    returned: [u32; BULK],
-    returned_count: usize,
     /// Packets and puts that are posted.
     pub(super) sending: usize,
     pub(super) puts: usize,
@@ -143,20 +145,22 @@ impl Link {
             stride,
             sends,
             receives,
-            back: Vec::with_capacity(depth.receives()),
+            back: Stack::new(depth.receives()),
             free,
             keeps: false,
-            returned: [0; BULK],
-            returned_count: 0,
             sending: 0,
             puts: 0,
             gathering: 0,
             inline: None,
             inline_in: None,
-            memory,
+            buffers: Span::new(memory.as_ptr(), memory.len()),
+            first_in: Span::new(memory.as_ptr(), memory.len()).skip(depth.packets * stride),
+            _memory: memory,
         };
         for slot in &mut link.receives {
-            link.back.extend(slot.descriptor.take());
+            if let Some(descriptor) = slot.descriptor.take() {
+                link.back.push(descriptor);
+            }
         }
         link.post_back();
         Ok(link)
@@ -171,15 +175,26 @@ impl Link {
     /// Takes a receive's buffer back.
     #[inline(always)]
     pub(super) fn give_back(&mut self, index: u32) {
-        let Some(slot) = self.receives.get(index as usize) else { return self.give_back_inline(index) };
-        if slot.descriptor.is_none() {
-            return;
+        let Some(slot) = self.receives.get_mut(index as usize) else { return self.give_back_inline(index) };
+        if let Some(descriptor) = slot.descriptor.take() {
+            self.give_receive(Receive(descriptor));
         }
-        self.returned[self.returned_count % BULK] = index;
-        self.returned_count += 1;
-        if self.returned_count == BULK {
-            self.post_returned();
+    }
+
+    /// Takes a receive back whose buffer nobody has.
+    #[inline(always)]
+    pub(crate) fn give_receive(&mut self, receive: Receive) {
+        self.back.push(receive.0);
+        if self.back.count() >= BULK {
+            self.post_back();
         }
+    }
+
+    /// The packet that a receive was filled with.
+    #[inline(always)]
+    pub(crate) fn packet(&self, receive: &Receive) -> Span {
+        let len = (receive.0.length() as usize).min(self.stride);
+        Span::new(self.first_in.as_ptr().wrapping_add(index_of(&receive.0) as usize * self.stride), len)
     }
 
     #[cold]
@@ -245,24 +260,11 @@ impl Link {
     }
 
     /// Posts the receives that were given back.
-    #[inline(never)]
-    fn post_returned(&mut self) {
-        for index in self.returned {
-            if let Some(slot) = self.receives.get_mut(index as usize)
-                && let Some(descriptor) = slot.descriptor.take()
-            {
-                self.back.push(descriptor);
-            }
-        }
-        self.returned_count = 0;
-        self.post_back();
-    }
-
-    /// Posts receives.
+    #[cold]
     #[inline(never)]
     fn post_back(&mut self) {
         let Some(vi) = &self.vi else { return };
-        if let Err(error) = vi.post_receives(&mut self.back) {
+        if let Err(error) = vi.post_receives(self.back.as_vec()) {
             // There are as many as the queue is deep.
             tracing::error!("posting receives: {error}");
         }
@@ -271,18 +273,18 @@ impl Link {
     /// The memory of a buffer.
     #[inline(always)]
     fn span(&self, index: usize, len: usize) -> Span {
-        Span::new(self.memory.as_ptr().wrapping_add(index * self.stride), len)
+        Span::new(self.buffers.as_ptr().wrapping_add(index * self.stride), len)
     }
 
-    /// A receive has been filled.
+    /// A packet has come.
     #[inline(always)]
-    pub(super) fn received(&mut self, index: u32, descriptor: Box<Descriptor>) -> Packet {
-        let len = (descriptor.length() as usize).min(self.stride);
+    pub(crate) fn received(&mut self, receive: Receive) -> Packet {
+        let (span, index) = (self.packet(&receive), index_of(&receive.0));
         if let Some(slot) = self.receives.get_mut(index as usize) {
             // There was none, and so there is nothing to drop: it was posted.
-            std::mem::forget(slot.descriptor.replace(descriptor));
+            std::mem::forget(slot.descriptor.replace(receive.0));
         }
-        Packet { index, epoch: self.epoch, span: self.span(self.sends.len() + index as usize, len) }
+        Packet { index, epoch: self.epoch, span }
     }
 
     /// A packet has gone.
@@ -318,17 +320,16 @@ impl Link {
         }
     }
 
-    /// A free buffer, and what sends it.
+    /// A free buffer of a link that is there, and what sends it.
     #[inline(always)]
     pub(super) fn take_ready(&mut self) -> Option<(Buffer, Ready<'_>)> {
-        if !matches!(self.state, State::Up) {
-            return None;
-        }
         let vi = self.vi.as_ref()?;
         let descriptor = self.free.pop()?;
+        debug_assert!(matches!(self.state, State::Up));
         let index = index_of(&descriptor);
         let start = index as usize * self.stride;
-        let buffer = Buffer { index, span: Span::new(self.memory.as_ptr().wrapping_add(start), self.stride) };
+        let buffer =
+            Buffer { index, span: Span::new(self.buffers.as_ptr().wrapping_add(start), self.stride) };
         Some((buffer, Ready { vi, descriptor, start, sending: &mut self.sending }))
     }
 

@@ -1,34 +1,46 @@
-//! A stack that never grows: every message takes from one and puts back.
+//! A stack that need not grow: every message takes from one and puts back.
 
-/// Up to so many as it was made for.
+/// With room for so many as it was made for.
 pub(super) struct Stack<T> {
-    places: Box<[Option<T>]>,
-    count: usize,
+    items: Vec<T>,
 }
 
 impl<T> Stack<T> {
     pub(super) fn new(most: usize) -> Self {
-        Self { places: std::iter::repeat_with(|| None).take(most).collect(), count: 0 }
+        Self { items: Vec::with_capacity(most) }
     }
 
-    /// Puts one on top. Beyond what it was made for it is dropped: there are no more.
+    /// Puts one on top.
     #[inline(always)]
     pub(super) fn push(&mut self, one: T) {
-        debug_assert!(self.count < self.places.len());
-        if let Some(place) = self.places.get_mut(self.count) {
-            // Nothing lies there that would have to be dropped: what was on top was taken out.
-            std::mem::forget(place.replace(one));
-            self.count += 1;
-        }
+        let [place, ..] = self.items.spare_capacity_mut() else { return self.grow(one) };
+        place.write(one);
+        // SAFETY: there was room for one more, which has just been written.
+        unsafe { self.items.set_len(self.items.len() + 1) };
+    }
+
+    /// Its room was taken away by who emptied it ([`Stack::as_vec`]).
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, one: T) {
+        self.items.push(one);
     }
 
     /// Takes the one on top.
     #[inline(always)]
     pub(super) fn pop(&mut self) -> Option<T> {
-        let top = self.count.wrapping_sub(1);
-        let one = self.places.get_mut(top)?.take();
-        self.count = top;
-        one
+        self.items.pop()
+    }
+
+    /// How many there are.
+    #[inline(always)]
+    pub(super) fn count(&self) -> usize {
+        self.items.len()
+    }
+
+    /// All of them, to be taken from.
+    pub(super) fn as_vec(&mut self) -> &mut Vec<T> {
+        &mut self.items
     }
 }
 
@@ -42,6 +54,11 @@ mod tests {
         assert_eq!(stack.pop(), None);
         stack.push(1);
         stack.push(2);
+        assert_eq!(stack.count(), 2);
         assert_eq!((stack.pop(), stack.pop(), stack.pop()), (Some(2), Some(1), None));
+        stack.push(3);
+        assert_eq!(std::mem::take(stack.as_vec()), [3]);
+        stack.push(4);
+        assert_eq!((stack.pop(), stack.pop()), (Some(4), None));
     }
 }
