@@ -3,6 +3,8 @@
 //! A case is a line: what the two models are, what the first one lies about, and a seed that all else follows from. One
 //! that failed goes into `lies/corpus.txt`, which runs as a test of its own.
 
+use std::panic::catch_unwind;
+use std::thread;
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -17,6 +19,9 @@ use uvia_tests::lies::{Case, RINGS, SLOW, check, run};
 const CASES: u32 = 4;
 /// With `UVIA_LONG`.
 const LONG: u32 = 16;
+/// So many run at a time: now and then a driver waits for a second for what a lying device never answers, and all that it
+/// needs the processor for is a tenth of that.
+const AT_A_TIME: u32 = 16;
 
 fn any_when() -> impl Strategy<Value = When> {
     prop_oneof![(1u64..200).prop_map(When::At), (0.0..0.2f64).prop_map(When::Chance), Just(When::Chance(1.0))]
@@ -40,13 +45,23 @@ fn more_cases() -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(more_cases())]
+    #![proptest_config(ProptestConfig { cases: more_cases().cases.div_ceil(AT_A_TIME), ..more_cases() })]
 
     #[test]
-    fn lies_end_in_errors_or_recovery(case in any_case()) {
-        println!("{case}");
-        run(&case);
+    fn lies_end_in_errors_or_recovery(cases in prop::collection::vec(any_case(), AT_A_TIME as usize)) {
+        thread::scope(|scope| {
+            for case in &cases {
+                scope.spawn(move || {
+                    // Whoever fails tells which: what all of them print comes in any order.
+                    catch_unwind(|| run(case)).unwrap_or_else(|_| panic!("failed: {case}"));
+                });
+            }
+        });
     }
+}
+
+proptest! {
+    #![proptest_config(more_cases())]
 
     /// As a fuzzer gives them, in a few cases: whatever the bytes, the case can be run, and its line runs it again.
     #[test]
