@@ -5,6 +5,7 @@ use std::num::NonZero;
 use std::process::{Command, ExitStatus, Stdio};
 
 use crate::build::Program;
+use crate::jobs::Job;
 use crate::report::{Failure, Report, Verdict};
 use crate::side_by_side::{self, News};
 use crate::{Options, dissector};
@@ -77,8 +78,7 @@ const LONGEST: [&str; 10] = [
     "launch/runs",
 ];
 
-/// All test programs, twice as many at a time as there are processors, since most of them wait more than they work, and
-/// then the examples in the documentation.
+/// All test programs, twice as many at a time as there are processors, since most of them wait more than they work.
 pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
     report.heading("tests on the host");
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
@@ -86,16 +86,17 @@ pub fn tests(report: &mut Report, programs: &[Program], options: &Options) {
     programs.sort_by_key(|program| {
         LONGEST.iter().position(|name| *name == program.name).unwrap_or(LONGEST.len())
     });
-    let mut names: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
-    let mut commands: Vec<_> =
-        programs.into_iter().map(|program| prepared(alone(program), options)).collect();
+    let names: Vec<_> = programs.iter().map(|program| program.name.as_str()).collect();
+    let commands: Vec<_> = programs.into_iter().map(|program| prepared(alone(program), options)).collect();
     tell(report, &names, commands, 2 * processors);
-    // Each of these is compiled first, which takes longer than all of a quick run.
-    if !options.quick {
-        names = vec!["documentation"];
-        commands = vec![prepared(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]), options)];
-        tell(report, &names, commands, 1);
-    }
+}
+
+/// The examples in the documentation. Each is compiled first, which takes longer than all of a quick run.
+pub fn examples(options: &Options) -> Job<'_> {
+    Job::new("examples in the documentation", 30, |report| {
+        let command = prepared(cargo(&["test", "--workspace", "--doc", "--no-fail-fast"]), options);
+        tell(report, &["documentation"], vec![command], 1);
+    })
 }
 
 /// A test program by itself, as cargo runs it.

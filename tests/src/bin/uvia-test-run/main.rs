@@ -114,13 +114,16 @@ fn main() -> ExitCode {
     if report.close() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What counts instructions, and what runs in guests; `programs` are there where a part needs them and they were built.
+/// Examples in the documentation, what counts instructions, and what runs in guests; `programs` are there where a part needs them and they were built.
 fn beside_each_other<'a>(
     report: &mut Report,
     programs: Option<&'a [build::Program]>,
     options: &'a Options,
 ) -> Vec<Job<'a>> {
     let mut jobs = Vec::new();
+    if options.wants(Part::Host) && !options.quick {
+        jobs.push(host::examples(options));
+    }
     if options.wants(Part::Instructions) {
         jobs.extend(instructions::jobs());
     }
