@@ -65,16 +65,18 @@ pub fn format(report: &mut Report) {
 }
 
 /// Those that take longest, which begin first: none of them is to be waited for when all others have ended.
-const LONGEST: [&str; 10] = [
+const LONGEST: [&str; 12] = [
     "tests/conformance",
     "via/uvia",
     "tests/lies",
     "vipl/vipl",
+    "tests/kills",
     "message/random",
     "tests/defects",
-    "models/served",
-    "tests/kills",
+    "message/failover",
+    "tests/program_kills",
     "perf/over_models",
+    "models/served",
     "launch/runs",
 ];
 
