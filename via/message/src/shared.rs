@@ -75,7 +75,7 @@ impl Shared {
     #[inline(never)]
     pub(crate) unsafe fn take_whole(&self, channel: usize, peer: u32, piece: Span) -> Whole {
         // SAFETY: the caller's promise.
-        match unsafe { self.core().take_whole(channel, peer, piece) } {
+        match unsafe { self.core().take_whole(channel, peer, piece, &mut 1, || true) } {
             // SAFETY: the caller's promise.
             Whole::Nothing => unsafe { self.wait_whole(channel, peer, piece) },
             outcome => outcome,
@@ -96,19 +96,15 @@ impl Shared {
     /// As for [`Shared::take_whole`].
     #[inline(never)]
     unsafe fn wait_whole(&self, channel: usize, peer: u32, piece: Span) -> Whole {
-        let outcome = self.wait_looking("a message", |core, most| {
-            for looks in 1.. {
-                // SAFETY: the caller's promise.
-                let outcome = unsafe { core.take_whole(channel, peer, piece) };
-                if !matches!(outcome, Whole::Nothing) {
-                    return Ok((looks, Some(outcome)));
-                }
-                if looks >= most || self.core.is_wanted() {
+        let outcome = self.wait_looking("a message", |core, mut looks| {
+            // SAFETY: the caller's promise.
+            match unsafe { core.take_whole(channel, peer, piece, &mut looks, || self.core.is_wanted()) } {
+                Whole::Nothing => {
                     core.check_incoming(channel, Some(peer as usize))?;
-                    return Ok((looks, None));
+                    Ok((looks, None))
                 }
+                outcome => Ok((1, Some(outcome))),
             }
-            Ok((most, None))
         });
         match outcome {
             Ok(outcome) => outcome,
@@ -141,11 +137,13 @@ impl Shared {
             let most = self.policy.looks(turns, &self.pace);
             let (looks, answer) = step(&mut self.core(), most)?;
             turns = turns.saturating_add(looks);
-            self.pace.polled(looks.saturating_sub(1));
             if let Some(answer) = answer {
-                self.pace.learn(turns);
+                if self.policy == Policy::Adaptive {
+                    self.pace.learn(turns);
+                }
                 return Ok(answer);
             }
+            self.pace.polled(looks.saturating_sub(1));
             if turns >= due || turns > 20_000 {
                 due = turns.saturating_add(PATIENCE);
                 let since = *since.get_or_insert_with(Instant::now);

@@ -191,8 +191,8 @@ impl Core {
                 && let [rail] = &mut self.rails[..]
                 && let Carrier::Vi(port) = &mut rail.port
             {
-                match port.drive_for(id) {
-                    Driven::Nothing => return false,
+                match port.drive_for(id, 1, || true) {
+                    Driven::Nothing(_) => return false,
                     Driven::Receive(link, receive) => {
                         let packet = link.received(receive);
                         // SAFETY: the port gave us the packet, which is nobody else's until it is given back.
@@ -215,21 +215,31 @@ impl Core {
         self.begin_intake_somehow(channel, from, into)
     }
 
-    /// Takes a message of a rank that is one piece, all in one step; drives the rail if none has come. With
-    /// [`Whole::Otherwise`] there is none, or it has to take the long way.
+    /// Takes a message of a rank that is one piece, all in one step; drives the rail if none has come: up to `looks` times,
+    /// which becomes how often it has, and not on once the session is `wanted`. With [`Whole::Otherwise`] there is none, or it has to take the long way.
     ///
     /// # Safety
     /// The piece may be written, and nobody else touches it meanwhile.
     #[inline(always)]
-    pub(crate) unsafe fn take_whole(&mut self, channel: usize, peer: u32, piece: Span) -> Whole {
+    pub(crate) unsafe fn take_whole(
+        &mut self,
+        channel: usize,
+        peer: u32,
+        piece: Span,
+        looks: &mut u32,
+        wanted: impl Fn() -> bool,
+    ) -> Whole {
         let id = self.id(channel, peer as usize);
         let Some(connection) = Self::lookup(&mut self.connections, id) else { return Whole::Otherwise };
         if piece.len >= connection.short_in || connection.is_busy_in() || !self.stirred.is_empty() {
             return Whole::Otherwise;
         }
         let Some(port) = plain_port!(self, connection) else { return Whole::Otherwise };
-        let (link, receive) = match port.drive_for(id) {
-            Driven::Nothing => return Whole::Nothing,
+        let (link, receive) = match port.drive_for(id, *looks, wanted) {
+            Driven::Nothing(taken) => {
+                *looks = taken;
+                return Whole::Nothing;
+            }
             Driven::Receive(link, receive) => (link, receive),
             Driven::Otherwise => return Whole::Otherwise,
             Driven::Failed(e) => return Whole::Failed(e),

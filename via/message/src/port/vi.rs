@@ -64,8 +64,8 @@ fn context(what: u64, index: u32, link: LinkId) -> u64 {
 
 /// What [`ViPort::drive_for`] came to.
 pub(crate) enum Driven<'a> {
-    /// Nothing has happened.
-    Nothing,
+    /// Nothing has happened that concerns who waits, in so many looks.
+    Nothing(u32),
     /// A packet of the link has come: it is the link's to take it, or to take it back.
     Receive(&'a mut Link, Receive),
     /// Something else has happened, and perhaps more: [`ViPort::next`] tells.
@@ -339,18 +339,27 @@ impl ViPort {
         Ok(!self.completions.is_empty() || !self.news.is_empty())
     }
 
-    /// Drives the NIC, if nothing that it has finished with is at hand, for who waits for a packet of that link.
+    /// Drives the NIC, if nothing that it has finished with is at hand, for who waits for a packet of that link: until it
+    /// has finished with something, up to `most` times, and not on once the session is `wanted`.
     #[inline(always)]
-    pub(crate) fn drive_for(&mut self, id: LinkId) -> Driven<'_> {
-        if self.completions.is_empty()
-            && let Err(e) = self.cq.poll_into(&mut self.completions)
-        {
-            return Driven::failed(e.into());
-        }
-        if self.is_due()
-            && let Err(e) = self.look()
-        {
-            return Driven::failed(e);
+    pub(crate) fn drive_for(&mut self, id: LinkId, most: u32, wanted: impl Fn() -> bool) -> Driven<'_> {
+        let mut looks = 0;
+        loop {
+            if self.completions.is_empty()
+                && let Err(e) = self.cq.poll_into(&mut self.completions)
+            {
+                return Driven::failed(e.into());
+            }
+            looks += 1;
+            if self.is_due() {
+                match self.look() {
+                    Ok(()) => break,
+                    Err(e) => return Driven::failed(e),
+                }
+            }
+            if looks >= most || !self.completions.is_empty() || wanted() {
+                break;
+            }
         }
         if !self.news.is_empty() {
             return Driven::Otherwise;
@@ -358,7 +367,7 @@ impl ViPort {
         let receive = 'receive: loop {
             let Some(Some(link)) = self.links.get_mut(id as usize) else { return Driven::Otherwise };
             let other = loop {
-                let Some(completion) = self.completions.pop() else { return Driven::Nothing };
+                let Some(completion) = self.completions.pop() else { return Driven::Nothing(looks) };
                 if !link.is_of(completion.vi) || !completion.descriptor.status().is_success() {
                     break completion;
                 }
