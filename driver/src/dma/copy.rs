@@ -7,6 +7,9 @@
 
 use std::ptr;
 
+/// Bytes that are copied without a loop are fewer.
+const FEW: usize = 128;
+
 /// Copies `len` bytes from `from` to `to`.
 ///
 /// # Safety
@@ -32,6 +35,33 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 pub(crate) unsafe fn copy_aligned(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_by::<Aligned>(from, to, len) }
+}
+
+/// As [`copy`], where most copies are short and there is much else to keep in registers: longer ones, and those to odd
+/// addresses, are made by a function.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(always)]
+pub(crate) unsafe fn copy_mostly_few(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise; in the first case the target is aligned, and there are few.
+    unsafe {
+        if (len < FEW) & (to as usize).is_multiple_of(align_of::<u64>()) {
+            copy_few::<Aligned>(from, to, len);
+        } else {
+            copy_many(from, to, len);
+        }
+    }
+}
+
+/// As [`copy`], not in place.
+///
+/// # Safety
+/// As for [`copy`].
+#[inline(never)]
+unsafe fn copy_many(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { copy(from, to, len) }
 }
 
 /// How words are stored.
@@ -68,9 +98,8 @@ impl Target for Anywhere {
 #[inline(always)]
 unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
     let mut done = 0;
-    while len - done >= 128 {
-        // Four words at a time: more would take more registers than there are to spare. 128 bytes, so that the digits of
-        // what is left are those of the length.
+    while len - done >= FEW {
+        // Four words at a time: more would take more registers than there are to spare.
         // SAFETY: these bytes lie within both ranges, as the rest below does.
         unsafe {
             step::<T, 4>(from, to, &mut done);
@@ -79,7 +108,27 @@ unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
             step::<T, 4>(from, to, &mut done);
         }
     }
-    // What is left is below 128 bytes, and its binary digits say how it is made up: no loop, few branches.
+    // SAFETY: what is left is below 128 bytes, and the rest of the length is a multiple of that.
+    unsafe { rest::<T>(from, to, len, done) }
+}
+
+/// Copies less than 128 bytes.
+///
+/// # Safety
+/// As for [`copy`], and `to` is aligned as `T` wants it.
+#[inline(always)]
+unsafe fn copy_few<T: Target>(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { rest::<T>(from, to, len, 0) }
+}
+
+/// Copies what is left from `done` on, a multiple of 128. The binary digits of the length say how it is made up: no loop, and
+/// few branches.
+///
+/// # Safety
+/// As for [`copy_by`], and less than 128 bytes are left.
+#[inline(always)]
+unsafe fn rest<T: Target>(from: *const u8, to: *mut u8, len: usize, mut done: usize) {
     // SAFETY: the digits that are set add up to what is left.
     unsafe {
         if len & 64 != 0 {

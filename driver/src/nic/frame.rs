@@ -171,7 +171,7 @@ impl<'a> RxFrame<'a> {
             return false;
         }
         // SAFETY: the source is within the frame (checked above); the caller vouches for the target.
-        unsafe { copy::copy(self.bytes.add(offset), to, len) };
+        unsafe { copy::copy_mostly_few(self.bytes.add(offset), to, len) };
         true
     }
 }
