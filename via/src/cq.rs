@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::batch::Batch;
 use crate::callbacks::NotifyHandler;
 use crate::handle::Handle;
 use crate::promises::Promises;
@@ -20,33 +21,30 @@ pub(crate) const MAX_CQS: usize = 4096;
 pub struct CompletionQueue(Arc<Ring>);
 
 /// Completions that were taken together, by [`CompletionQueue::poll_into`]. Made once, filled and emptied many times.
-pub struct Completions {
-    /// Boxed, so that it is handed to the NIC and back by its address.
-    pub(crate) ring: Box<crate::ring::Ring<Completion>>,
-}
+pub struct Completions(pub(crate) Batch);
 
 impl Completions {
-    /// Room for `capacity` completions at least, rounded up to a power of two.
+    /// Room for `capacity` completions, at least one.
     pub fn with_capacity(capacity: usize) -> Self {
-        Self { ring: Box::new(crate::ring::Ring::new(capacity)) }
+        Self(Batch::new(capacity.max(1)))
     }
 
     /// The oldest of them.
     #[inline]
     pub fn pop(&mut self) -> Option<Completion> {
-        self.ring.pop()
+        self.0.pop()
     }
 
     /// How many there are.
     #[inline]
     pub fn len(&self) -> usize {
-        self.ring.len()
+        self.0.len()
     }
 
     /// Whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.ring.is_empty()
+        self.0.len() == 0
     }
 }
 

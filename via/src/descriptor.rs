@@ -1,5 +1,7 @@
 //! Descriptors: what a virtual interface is told to do, and what became of it.
 
+use std::marker::PhantomData;
+
 use uvia_driver::dma::DmaSlot;
 use uvia_driver::nic::RxFrame;
 
@@ -10,13 +12,14 @@ use crate::MemoryRegion;
 pub struct Segment {
     region: MemoryRegion,
     offset: usize,
-    len: u32,
+    /// Below 2^32.
+    len: usize,
 }
 
 impl Segment {
     /// The range was checked by the region.
     pub(crate) fn new(region: MemoryRegion, offset: usize, len: u32) -> Self {
-        Self { region, offset, len }
+        Self { region, offset, len: len as usize }
     }
 
     /// The region.
@@ -34,7 +37,7 @@ impl Segment {
         if offset > size || len as usize > size - offset {
             return self.beyond(offset, len);
         }
-        (self.offset, self.len) = (offset, len);
+        (self.offset, self.len) = (offset, len as usize);
         Ok(())
     }
 
@@ -53,23 +56,20 @@ impl Segment {
     /// or the frame is.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn place(&self, frame: &RxFrame<'_>, from: usize, len: u32) -> bool {
+    pub(crate) fn place(&self, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
         if len > self.len {
             return false;
         }
         // SAFETY: that the segment lies within the region was checked where it was made or aimed, and it keeps the
         // region alive; frames lie in receive buffers, which are never registered.
-        unsafe { frame.copy_to(from, self.region.as_ptr().add(self.offset), len as usize) }
+        unsafe { frame.copy_to(from, self.region.as_ptr().add(self.offset), len) }
     }
 
-    /// Copies all of it into a slot of ours.
-    ///
-    /// # Panics
-    /// When it does not fit.
+    /// Its bytes, found once.
     #[inline(always)]
-    pub(crate) fn copy_to<const SIZE: usize>(&self, to: &DmaSlot<'_, SIZE>, at: usize) {
-        // SAFETY: as for `place`; registered memory and memory of ours do not overlap.
-        unsafe { to.copy_from(at, self.region.as_ptr().add(self.offset), self.len as usize) }
+    pub(crate) fn bytes(&self) -> SegmentBytes<'_> {
+        let at = self.region.as_ptr().wrapping_add(self.offset).cast_const();
+        SegmentBytes { at, len: self.len, _segment: PhantomData }
     }
 
     /// Where it starts in the region, bytes.
@@ -79,7 +79,7 @@ impl Segment {
 
     /// Bytes.
     pub fn len(&self) -> u32 {
-        self.len
+        self.len as u32
     }
 
     /// Whether it names no byte.
@@ -94,6 +94,34 @@ impl Segment {
     #[inline]
     pub fn set_len(&mut self, len: u32) -> crate::Result<()> {
         self.aim(self.offset, len)
+    }
+}
+
+/// Where a segment's bytes lie, while it is borrowed.
+#[derive(Clone, Copy)]
+pub(crate) struct SegmentBytes<'a> {
+    /// `len` bytes of a region that the segment keeps alive.
+    at: *const u8,
+    len: usize,
+    _segment: PhantomData<&'a Segment>,
+}
+
+impl SegmentBytes<'_> {
+    /// How many.
+    #[inline(always)]
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    /// Copies all of them into a slot of ours.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline(always)]
+    pub(crate) fn copy_to<const SIZE: usize>(self, to: &DmaSlot<'_, SIZE>, at: usize) {
+        // SAFETY: that the segment lies within the region was checked where it was made or aimed, and it keeps the region
+        // alive; registered memory and memory of ours do not overlap.
+        unsafe { to.copy_from(at, self.at, self.len) }
     }
 }
 
@@ -153,7 +181,8 @@ impl Status {
 
     /// Whether it completed without error.
     pub fn is_success(self) -> bool {
-        self.contains(Self::DONE) && !self.intersects(Self::ERRORS)
+        // Both in one look.
+        self.bits() & (Self::DONE.bits() | Self::ERRORS.bits()) == Self::DONE.bits()
     }
 }
 
@@ -173,8 +202,37 @@ pub struct Descriptor {
     pub fence: bool,
     /// The caller's word; not looked at.
     pub context: u64,
-    pub(crate) status: Status,
+    outcome: Outcome,
     pub(crate) length: u32,
+}
+
+/// A status, by what it differs from success: so that whoever asks for that, as everyone does, looks at one word for none
+/// of the bits that tell it.
+#[derive(Clone, Copy)]
+struct Outcome(u32);
+
+impl Outcome {
+    fn status(self) -> Status {
+        Status::from_bits_retain(self.0 ^ Status::DONE.bits())
+    }
+}
+
+impl From<Status> for Outcome {
+    fn from(status: Status) -> Self {
+        Self(status.bits() ^ Status::DONE.bits())
+    }
+}
+
+impl Default for Outcome {
+    fn default() -> Self {
+        Status::default().into()
+    }
+}
+
+impl std::fmt::Debug for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.status().fmt(f)
+    }
 }
 
 impl Descriptor {
@@ -204,8 +262,14 @@ impl Descriptor {
     }
 
     /// What became of it.
+    #[inline]
     pub fn status(&self) -> Status {
-        self.status
+        self.outcome.status()
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_status(&mut self, status: Status) {
+        self.outcome = status.into();
     }
 
     /// Bytes transferred, once it completed without error.

@@ -187,6 +187,7 @@
 mod async_error;
 mod attributes;
 mod background;
+mod batch;
 mod cache;
 mod callbacks;
 mod clock;

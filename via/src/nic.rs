@@ -19,7 +19,7 @@ use crate::hosts::Hosts;
 use crate::posts::Posts;
 use crate::provider::AnyProvider;
 use crate::seldom::Seldom;
-use crate::sinks::Sinks;
+use crate::sinks::{Handed, Sinks};
 use crate::sleep;
 use crate::standstill::Standstill;
 use crate::tags::Tags;
@@ -118,10 +118,10 @@ impl Core {
     /// Takes what waits in a ring, as far as `into` has room.
     #[inline(never)]
     fn reap_waiting(&mut self, ring: &Ring, into: &mut Completions) {
-        while into.ring.has_room()
+        while let Some(place) = into.0.place()
             && let Some(completion) = self.reap(ring)
         {
-            into.ring.push(completion);
+            place.fill(completion);
         }
     }
 
@@ -155,6 +155,13 @@ impl Core {
     pub(crate) fn progress(&mut self) -> Result<usize> {
         self.turns = self.turns.wrapping_add(1);
         self.provider.progress(&mut self.sinks)
+    }
+
+    /// As [`Core::progress`], for who waits at a ring.
+    #[inline(always)]
+    fn progress_for(&mut self, handed: Handed<'_>) -> Result<usize> {
+        self.turns = self.turns.wrapping_add(1);
+        self.provider.progress_for(&mut self.sinks, handed)
     }
 }
 
@@ -423,39 +430,22 @@ impl Shared {
         }
     }
 
-    fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
+    pub(crate) fn post_with(&self, core: &mut Core, vi: ViId, queue: WorkQueue, descriptor: Box<Descriptor>) {
         if let Err(e) = core.post(vi, queue, descriptor) {
             self.fault(&e);
         }
     }
 
-    /// As [`Shared::post`] for a send of one segment, of `len` bytes, and nothing else.
+    /// The provider, if nobody has it or waits for it, and nothing was posted meanwhile.
     #[inline(always)]
-    pub(crate) fn post_plain_send(&self, vi: ViId, descriptor: Box<Descriptor>, len: u32) {
-        let Some(mut core) = self.core.try_take() else {
-            return self.post_again(vi, WorkQueue::Send, descriptor);
-        };
-        let core = &mut *core;
-        if !core.provider.post_plain_send(vi, descriptor, len, &mut core.sinks) {
-            self.fault_at_post(core);
-        }
-    }
-
-    /// As [`Shared::post`] for a send of one segment, of `len` bytes, by whoever has the provider.
-    #[inline]
-    pub(crate) fn post_send_with(&self, core: &mut Core, vi: ViId, descriptor: Box<Descriptor>, len: u32) {
-        if !descriptor.is_plain_send() {
-            return self.post_with(core, vi, WorkQueue::Send, descriptor);
-        }
-        if !core.provider.post_plain_send(vi, descriptor, len, &mut core.sinks) {
-            self.fault_at_post(core);
-        }
+    pub(crate) fn take(&self) -> Option<Guard<'_, Core>> {
+        self.core.try_take()
     }
 
     /// Posting met a fault of the adapter.
     #[cold]
     #[inline(never)]
-    fn fault_at_post(&self, core: &mut Core) {
+    pub(crate) fn fault_at_post(&self, core: &mut Core) {
         if let Err(e) = core.provider.take_fault() {
             self.fault(&e);
         }
@@ -547,19 +537,26 @@ impl Shared {
     pub(crate) fn reap_into(&self, ring: &Ring, into: &mut Completions) -> Result<usize> {
         let Some(mut core) = self.try_core() else { return Ok(0) };
         let core = &mut *core;
-        let before = into.ring.tail();
+        if core.sinks.rings.is_empty(ring.key()) && into.0.is_fresh() {
+            core.progress_for(Handed { ring: ring.key(), batch: &mut into.0 })?;
+            return Ok(into.0.since(0));
+        }
+        Self::reap_into_more(core, ring, into)
+    }
+
+    /// As [`Shared::reap_into`], where there is something in the ring or in the batch.
+    #[inline(never)]
+    fn reap_into_more(core: &mut Core, ring: &Ring, into: &mut Completions) -> Result<usize> {
+        let before = into.0.gather();
         if core.sinks.rings.is_empty(ring.key()) {
-            core.sinks.hand_over(ring.key(), into);
-            let outcome = core.progress();
-            core.sinks.hand_back(into);
-            outcome?;
+            core.progress_for(Handed { ring: ring.key(), batch: &mut into.0 })?;
         } else {
             core.reap_waiting(ring, into);
-            if into.ring.tail() == before {
+            if into.0.since(before) == 0 {
                 Self::reap_watched(core, ring, into)?;
             }
         }
-        Ok(into.ring.tail().wrapping_sub(before) as usize)
+        Ok(into.0.since(before))
     }
 
     /// As [`Shared::reap_into`] for a ring that somebody watches, and that has nothing: it is not filled directly.

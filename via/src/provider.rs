@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use crate::ethernet::Ethernet;
-use crate::sinks::Sinks;
+use crate::sinks::{Handed, Sinks};
 use crate::vi::Image;
 use crate::{
     ConnectionLoss, Descriptor, Error, MacAddress, MemoryAttributes, MemoryHandle, MemoryRegion, NetAddress,
@@ -127,6 +127,14 @@ impl AnyProvider {
         }
     }
 
+    /// As [`AnyProvider::progress`], for who waits at a ring.
+    #[inline(always)]
+    pub(crate) fn progress_for(&mut self, sink: &mut Sinks, handed: Handed<'_>) -> Result<usize> {
+        match self {
+            Self::Ethernet(provider) => provider.progress_for(sink, handed),
+        }
+    }
+
     /// Puts a prebuilt message into the slot of the next descriptor of a send queue; false where it cannot lie there alone,
     /// and has to be memory of the descriptor's.
     #[inline]
@@ -136,18 +144,18 @@ impl AnyProvider {
         }
     }
 
-    /// As [`Provider::post_send`], for a send of one segment, of `len` bytes, without immediate data or fence. False when the adapter has
-    /// a fault, which [`AnyProvider::take_fault`] tells.
+    /// As [`Provider::post_send`] for a short message and nothing else, out of memory with that tag, where it can go to the
+    /// adapter at once; gives it back else, and all that was checked is to be checked again. False when the adapter has a
+    /// fault, which [`AnyProvider::take_fault`] tells.
     #[inline(always)]
-    pub(crate) fn post_plain_send(
+    pub(crate) fn post_short(
         &mut self,
         vi: ViId,
+        tag: ProtectionTag,
         descriptor: Box<Descriptor>,
-        len: u32,
-        sink: &mut Sinks,
-    ) -> bool {
+    ) -> std::result::Result<bool, Box<Descriptor>> {
         match self {
-            Self::Ethernet(provider) => provider.post_plain_send(vi, descriptor, len, sink),
+            Self::Ethernet(provider) => provider.post_short(vi, tag, descriptor),
         }
     }
 

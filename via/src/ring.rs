@@ -79,17 +79,24 @@ impl<T> Ring<T> {
     /// Puts all of these in, in their order, where they have room without growth; else none of them, and false.
     #[inline(always)]
     pub(crate) fn push_all(&mut self, entries: &mut Vec<T>) -> bool {
-        let room = (self.mask + 1) as usize - self.len();
-        if entries.len() > room {
+        let count = entries.len();
+        if count > (self.mask + 1) as usize - self.len() {
             return false;
         }
-        let mut number = self.tail;
-        for entry in entries.drain(..) {
-            // There was no entry in this place, as in `push`.
-            self.place_mut(number).write(entry);
-            number = number.wrapping_add(1);
+        let start = (self.tail & self.mask) as usize;
+        let at_once = count.min(self.places.len() - start);
+        let (from, to) = (entries.as_ptr().cast::<MaybeUninit<T>>(), self.places.as_mut_ptr());
+        // SAFETY: the entries leave the vector first, and are the ring's from here on: they go to the places of the numbers
+        // from `tail` on, of which so many are free, as was checked; behind the last place comes the first. The vector's
+        // memory is no part of the ring's.
+        unsafe {
+            entries.set_len(0);
+            std::ptr::copy_nonoverlapping(from, to.add(start), at_once);
+            if at_once < count {
+                std::ptr::copy_nonoverlapping(from.add(at_once), to, count - at_once);
+            }
         }
-        self.tail = number;
+        self.tail = self.tail.wrapping_add(count as u32);
         true
     }
 
@@ -110,7 +117,12 @@ impl<T> Ring<T> {
     /// The entry that comes out next, to look at and then perhaps to take.
     #[inline(always)]
     pub(crate) fn front_slot(&mut self) -> Option<Front<'_, T>> {
-        if self.is_empty() { None } else { Some(Front(self)) }
+        if self.is_empty() {
+            return None;
+        }
+        let number = self.head;
+        let entry = std::ptr::from_mut(self.place_mut(number));
+        Some(Front { ring: self, number, entry })
     }
 
     #[inline(always)]
@@ -155,22 +167,27 @@ impl<T> Drop for Ring<T> {
     }
 }
 
-/// The entry that comes out next, of a ring that has one.
-pub(crate) struct Front<'a, T>(&'a mut Ring<T>);
+/// The entry that comes out next, of a ring that has one. Where it lies is kept here: what is done between the look and the
+/// taking may be more than the compiler sees through.
+pub(crate) struct Front<'a, T> {
+    ring: &'a mut Ring<T>,
+    number: u32,
+    /// The place of `number`, which is the ring's head, as long as the ring is borrowed.
+    entry: *mut MaybeUninit<T>,
+}
 
 impl<T> Front<'_, T> {
     #[inline(always)]
     pub(crate) fn get(&self) -> &T {
         // SAFETY: the ring was not empty when this was made, and is borrowed since.
-        unsafe { self.0.place(self.0.head).assume_init_ref() }
+        unsafe { (*self.entry).assume_init_ref() }
     }
 
     #[inline(always)]
     pub(crate) fn take(self) -> T {
-        let number = self.0.head;
-        self.0.head = number.wrapping_add(1);
+        self.ring.head = self.number.wrapping_add(1);
         // SAFETY: as for `get`; its number has just left the ring, so that it is not read again.
-        unsafe { self.0.place(number).assume_init_read() }
+        unsafe { (*self.entry).assume_init_read() }
     }
 }
 

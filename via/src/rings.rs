@@ -24,6 +24,18 @@ pub(crate) struct Rings {
     /// Places of rings that are elsewhere for a while.
     lent: HashSet<u32>,
     free: Vec<u32>,
+    /// A ring that was in its place and empty when somebody asked, and that nothing was done to since: who polls one queue
+    /// over and over finds it here.
+    quiet: Quiet,
+}
+
+/// The key of a ring, or of none.
+struct Quiet(RingKey);
+
+impl Default for Quiet {
+    fn default() -> Self {
+        Self(RingKey::NONE)
+    }
 }
 
 /// Entries that a ring begins with, at most; it grows when more are in use at a time.
@@ -47,6 +59,7 @@ impl Rings {
 
     /// Ends a ring; answers what was in it. Its key may name another one from now on.
     pub(crate) fn close(&mut self, key: RingKey) -> Option<Ring<Completion>> {
+        self.quiet = Quiet::default();
         let ring = self.rings.get_mut(key.0 as usize)?.take();
         if self.lent.remove(&key.0) || ring.is_some() {
             self.free.push(key.0);
@@ -56,6 +69,7 @@ impl Rings {
 
     /// Takes a ring out of its place for a while; the place stays its own.
     pub(crate) fn lend(&mut self, key: RingKey) -> Option<Ring<Completion>> {
+        self.quiet = Quiet::default();
         let ring = self.rings.get_mut(key.0 as usize)?.take()?;
         self.lent.insert(key.0);
         Some(ring)
@@ -74,12 +88,22 @@ impl Rings {
     /// there is room.
     #[inline(always)]
     pub(crate) fn get_mut(&mut self, key: RingKey) -> Option<&mut Ring<Completion>> {
+        self.quiet = Quiet::default();
         self.rings.get_mut(key.0 as usize)?.as_mut()
     }
 
     /// Whether a ring is in its place, and there is nothing in it.
     #[inline(always)]
-    pub(crate) fn is_empty(&self, key: RingKey) -> bool {
-        matches!(self.rings.get(key.0 as usize), Some(Some(ring)) if ring.is_empty())
+    pub(crate) fn is_empty(&mut self, key: RingKey) -> bool {
+        self.quiet.0 == key || self.finds_empty(key)
+    }
+
+    #[inline(never)]
+    fn finds_empty(&mut self, key: RingKey) -> bool {
+        let empty = matches!(self.rings.get(key.0 as usize), Some(Some(ring)) if ring.is_empty());
+        if empty {
+            self.quiet = Quiet(key);
+        }
+        empty
     }
 }

@@ -6,12 +6,11 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use crate::batch::Batch;
 use crate::callbacks::Callbacks;
-use crate::cq::Completions;
 use crate::credits::Credits;
 use crate::posts::{self, Posts};
 use crate::provider::Event;
-use crate::ring::Ring;
 use crate::rings::{RingKey, Rings};
 use crate::{
     AsyncError, Completion, ConnectionLoss, Descriptor, Error, ErrorCode, ErrorResource, MacAddress, Peer,
@@ -32,12 +31,29 @@ pub(crate) struct Sinks {
     callbacks: Arc<Callbacks>,
     /// What was posted meanwhile, for the engine to ask for when it needs a receive.
     posts: Arc<Posts>,
-    /// The ring that somebody waits at: while it is empty, what would come into it is handed over at once.
-    handed_from: RingKey,
-    handed: Box<Ring<Completion>>,
     names: HashMap<String, Option<MacAddress>>,
     /// Who sleeps until there is news of connections and names.
     news: Vec<Arc<OwnedFd>>,
+}
+
+/// The ring that somebody waits at, which is empty: what would come into it is handed over at once, as far as the batch
+/// has room.
+pub(crate) struct Handed<'a> {
+    pub(crate) ring: RingKey,
+    pub(crate) batch: &'a mut Batch,
+}
+
+impl<'a> Handed<'a> {
+    /// Where nobody waits; `nothing` has no room.
+    pub(crate) fn to_nobody(nothing: &'a mut Batch) -> Self {
+        Self { ring: RingKey::NOBODY, batch: nothing }
+    }
+
+    /// The same, for a part of the time.
+    #[inline(always)]
+    pub(crate) fn again(&mut self) -> Handed<'_> {
+        Handed { ring: self.ring, batch: self.batch }
+    }
 }
 
 /// Read for every completion, so it is small, and found by a shift.
@@ -49,6 +65,21 @@ struct Route {
     credits: Option<Arc<Credits>>,
     send: RingKey,
     receive: RingKey,
+    /// Where both go to the same ring: that one.
+    both: RingKey,
+}
+
+impl Route {
+    /// Where a completion of its interface goes.
+    #[inline(always)]
+    fn ring(&self, completion: &Completion) -> RingKey {
+        // Whoever completes has the interface still, so that the slot was not given to another one.
+        debug_assert!(self.id == completion.vi);
+        match completion.queue {
+            WorkQueue::Send => self.send,
+            WorkQueue::Receive => self.receive,
+        }
+    }
 }
 
 struct ViSinks {
@@ -68,8 +99,6 @@ impl Sinks {
             watches: HashMap::new(),
             callbacks: Arc::default(),
             posts: Arc::new(posts::queue()),
-            handed_from: RingKey::NOBODY,
-            handed: Box::new(Ring::new(1)),
             names: HashMap::new(),
             news: Vec::new(),
         }
@@ -77,7 +106,7 @@ impl Sinks {
 
     /// Ends a ring; answers what was in it. What comes for it later is dropped.
     pub(crate) fn close_ring(&mut self, key: RingKey) -> Left {
-        for end in self.routes.iter_mut().flat_map(|route| [&mut route.send, &mut route.receive]) {
+        for end in self.routes.iter_mut().flat_map(|r| [&mut r.send, &mut r.receive, &mut r.both]) {
             if *end == key {
                 *end = RingKey::NONE;
             }
@@ -121,12 +150,14 @@ impl Sinks {
     pub(crate) fn open(&mut self, id: ViId, credits: Arc<Credits>, send: RingKey, receive: RingKey) {
         if id.slot() >= self.routes.len() {
             let nobody = ViId::new(u32::MAX, 0);
-            let nowhere = Route { id: nobody, credits: None, send: RingKey::NONE, receive: RingKey::NONE };
+            let none = RingKey::NONE;
+            let nowhere = Route { id: nobody, credits: None, send: none, receive: none, both: none };
             self.routes.resize(id.slot() + 1, nowhere);
             self.vis.resize_with(id.slot() + 1, || None);
         }
         if let (Some(slot), Some(route)) = (self.vis.get_mut(id.slot()), self.routes.get_mut(id.slot())) {
-            *route = Route { id, credits: Some(credits), send, receive };
+            let both = if send == receive { send } else { RingKey::NONE };
+            *route = Route { id, credits: Some(credits), send, receive, both };
             *slot = Some(ViSinks { id, owner: 0, outcome: None, loss: None });
         }
     }
@@ -179,29 +210,25 @@ impl Sinks {
 }
 
 impl Sinks {
-    /// Takes a descriptor that is done with; each posted one comes here exactly once.
+    /// Takes a descriptor that is done with, while somebody waits at a ring; each posted one comes here, or to
+    /// [`Sinks::complete_message`], exactly once.
     #[inline(always)]
-    pub(crate) fn complete(&mut self, completion: Completion) {
-        // Whoever completes has the interface still, so that the slot was not given to another one.
+    pub(crate) fn complete(&mut self, handed: &mut Handed<'_>, completion: Completion) {
         let Some(route) = self.routes.get(completion.vi.slot()) else { return unknown(completion.vi) };
-        debug_assert!(route.id == completion.vi);
-        let ring = match completion.queue {
-            WorkQueue::Send => route.send,
-            WorkQueue::Receive => route.receive,
-        };
-        match &route.credits {
-            Some(credits) if ring == self.handed_from && self.handed.has_room() => {
-                // Counted after: the room that was just seen is then seen once.
-                let queue = completion.queue;
-                self.handed.push(completion);
-                credits.give(queue);
+        let ring = route.ring(&completion);
+        if ring == handed.ring
+            && let Some(credits) = &route.credits
+            && let Some(place) = handed.batch.place()
+        {
+            let queue = completion.queue;
+            place.fill(completion);
+            return credits.give(queue);
+        }
+        match self.rings.get_mut(ring) {
+            Some(ring) => {
+                ring.push(completion);
             }
-            _ => match self.rings.get_mut(ring) {
-                Some(ring) => {
-                    ring.push(completion);
-                }
-                None => self.complete_elsewhere(ring, completion),
-            },
+            None => self.complete_elsewhere(ring, completion),
         }
     }
 
@@ -210,51 +237,40 @@ impl Sinks {
     #[inline(always)]
     pub(crate) fn complete_message(
         &mut self,
+        handed: &mut Handed<'_>,
         vi: ViId,
         mut sends: impl Iterator<Item = Box<Descriptor>>,
         receive: Box<Descriptor>,
     ) {
         let receive = Completion { vi, queue: WorkQueue::Receive, descriptor: receive };
-        if let Some(Route { credits: Some(credits), send, receive: ring, .. }) = self.routes.get(vi.slot())
-            && (*send == self.handed_from) & (*ring == self.handed_from)
+        if let Some(Route { credits: Some(credits), both, .. }) = self.routes.get(vi.slot())
+            && *both == handed.ring
         {
-            while self.handed.has_room() {
+            let credits: &Credits = credits;
+            while let Some(place) = handed.batch.place() {
                 let Some(descriptor) = sends.next() else {
-                    self.handed.push(receive);
+                    place.fill(receive);
                     return credits.give(WorkQueue::Receive);
                 };
-                self.handed.push(Completion { vi, queue: WorkQueue::Send, descriptor });
+                place.fill(Completion { vi, queue: WorkQueue::Send, descriptor });
                 credits.give(WorkQueue::Send);
             }
         }
-        self.complete_each(vi, &mut sends, receive);
+        self.complete_each(handed, vi, sends, receive);
     }
 
     #[inline(never)]
     fn complete_each(
         &mut self,
+        handed: &mut Handed<'_>,
         vi: ViId,
-        sends: &mut dyn Iterator<Item = Box<Descriptor>>,
+        sends: impl Iterator<Item = Box<Descriptor>>,
         receive: Completion,
     ) {
         for descriptor in sends {
-            self.complete(Completion { vi, queue: WorkQueue::Send, descriptor });
+            self.complete(handed, Completion { vi, queue: WorkQueue::Send, descriptor });
         }
-        self.complete(receive);
-    }
-
-    /// Until [`Sinks::hand_back`], what comes for this ring, which is empty, goes into `to` as far as there is room.
-    #[inline(always)]
-    pub(crate) fn hand_over(&mut self, ring: RingKey, to: &mut Completions) {
-        self.handed_from = ring;
-        std::mem::swap(&mut self.handed, &mut to.ring);
-    }
-
-    /// Ends that; what came is in the batch that was given.
-    #[inline(always)]
-    pub(crate) fn hand_back(&mut self, to: &mut Completions) {
-        self.handed_from = RingKey::NOBODY;
-        std::mem::swap(&mut self.handed, &mut to.ring);
+        self.complete(handed, receive);
     }
 
     /// Takes news of connections and names.
@@ -304,14 +320,17 @@ mod tests {
         let old = sinks.rings.open(2);
         let credits = Arc::new(Credits::default());
         sinks.open(vi, credits.clone(), old, RingKey::NONE);
-        sinks.complete(completion());
+        sinks.complete(&mut Handed::to_nobody(&mut Batch::nothing()), completion());
         assert_eq!(sinks.close_ring(old).pop().map(|c| c.vi), Some(vi));
         let new = sinks.rings.open(2);
-        sinks.complete(completion());
+        sinks.complete(&mut Handed::to_nobody(&mut Batch::nothing()), completion());
         assert!(sinks.pop(new).is_none());
         sinks.rings.get_mut(new).unwrap().push(completion());
         assert!(sinks.pop(new).is_some() && sinks.pop(new).is_none());
-        sinks.complete(Completion { vi: ViId::new(9, 0), ..completion() });
+        sinks.complete(
+            &mut Handed::to_nobody(&mut Batch::nothing()),
+            Completion { vi: ViId::new(9, 0), ..completion() },
+        );
     }
 
     #[test]

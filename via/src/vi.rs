@@ -14,6 +14,8 @@ use std::time::Duration;
 use crate::cq::Ring;
 use crate::credits::Credits;
 use crate::handle::Handle;
+use crate::nic::Core;
+use crate::turn::Guard;
 use crate::{
     Completion, ConnectionLoss, Descriptor, EndpointClass, Error, NetAddress, Operation, Peer, ProtectionTag,
     ReliabilityLevel, Result, Segment, ViAttributes, ViId, ViState, WorkQueue,
@@ -166,18 +168,40 @@ impl Vi {
     /// message is over the maximum transfer size. In state Error, and in Idle, it is taken and completes
     /// flushed.
     pub fn post_send(&self, descriptor: Box<Descriptor>) -> std::result::Result<(), Box<PostError>> {
-        let len = match &descriptor.segments[..] {
-            [segment] if descriptor.is_plain_send() && self.may_use(segment) => segment.len(),
-            _ => return self.post_unusual(WorkQueue::Send, descriptor),
-        };
-        if len > self.max_transfer_size() {
+        if !self.credits.take(WorkQueue::Send, self.send.depth) {
+            // Looks at the descriptor first, and finds the queue full then.
             return self.post_unusual(WorkQueue::Send, descriptor);
         }
-        let depth = self.send.depth;
-        if !self.credits.take(WorkQueue::Send, depth) {
-            return Err(self.full(WorkQueue::Send, descriptor));
+        let Some(mut core) = self.nic.take() else { return self.post_counted(None, descriptor) };
+        // The descriptor is looked at behind all that synchronises, so that what was read stays known.
+        match core.provider.post_short(self.id, self.tag(), descriptor) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                self.nic.fault_at_post(&mut core);
+                Ok(())
+            }
+            Err(descriptor) => self.post_counted(Some(core), descriptor),
         }
-        self.nic.post_plain_send(self.id, descriptor, len);
+    }
+
+    /// Posts what does not go the short way, with all checks; its credit was taken, and perhaps the NIC.
+    #[inline(never)]
+    fn post_counted(
+        &self,
+        core: Option<Guard<'_, Core>>,
+        descriptor: Box<Descriptor>,
+    ) -> std::result::Result<(), Box<PostError>> {
+        let plain = matches!(&descriptor.segments[..], [segment]
+            if self.may_use(segment) && segment.len() <= self.max_transfer_size())
+            && descriptor.is_plain_send();
+        if !plain && let Err(error) = self.check(WorkQueue::Send, &descriptor) {
+            self.credits.undo(WorkQueue::Send);
+            return Err(PostError::new(error, descriptor));
+        }
+        match core {
+            Some(mut core) => self.nic.post_with(&mut core, self.id, WorkQueue::Send, descriptor),
+            None => self.nic.post(self.id, WorkQueue::Send, descriptor),
+        }
         Ok(())
     }
 

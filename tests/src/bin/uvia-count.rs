@@ -35,6 +35,12 @@ fn pio_pair(clock: Clock) -> uvia::Result<ViPair> {
     ViPair::connect(a, b, |attributes| *attributes = ViAttributes::pio(attributes.tag, &pio))
 }
 
+/// What is counted: these rounds, and not what is set up for them, some of which waits by the system's time.
+#[inline(never)]
+fn counted_rounds(rounds: usize, mut round: impl FnMut()) {
+    (0..rounds).for_each(|_| round());
+}
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let kind = arguments.next();
@@ -43,7 +49,7 @@ fn main() -> ExitCode {
         (Some("raw"), Some((burst, rounds))) => {
             let (a, b, domain) = memory_pair();
             let mut pair = RawPair::new(a, b, domain, 64);
-            (0..rounds).for_each(|_| pair.round(burst));
+            counted_rounds(rounds, || pair.round(burst));
         }
         (Some("vi"), Some((burst, rounds))) => {
             // The time is ours, so that timers go off at the same message in every run. Reading the processor's counter
@@ -51,10 +57,10 @@ fn main() -> ExitCode {
             let time = Arc::new(AtomicU64::new(0));
             let pair = ViPair::over_memory_at(memory_pair(), Clock::manual(time.clone()));
             let mut ping = PingPong::new(pair, 64, burst);
-            for _ in 0..rounds {
+            counted_rounds(rounds, || {
                 time.fetch_add(ROUND, Ordering::Relaxed);
                 ping.round();
-            }
+            });
             // Without closing: that waits by the system's time, and would be counted.
             std::process::exit(0);
         }
@@ -75,17 +81,17 @@ fn main() -> ExitCode {
                         return ExitCode::FAILURE;
                     }
                 };
-                for _ in 0..rounds {
+                counted_rounds(rounds, || {
                     time.fetch_add(ROUND, Ordering::Relaxed);
                     ping.template_round();
-                }
+                });
                 std::process::exit(0);
             }
             let mut ping = PingPong::new(pair, 64, burst);
-            for _ in 0..rounds {
+            counted_rounds(rounds, || {
                 time.fetch_add(ROUND, Ordering::Relaxed);
                 ping.round();
-            }
+            });
             // As above.
             std::process::exit(0);
         }
@@ -99,10 +105,10 @@ fn main() -> ExitCode {
                     return ExitCode::FAILURE;
                 }
             };
-            for _ in 0..rounds {
+            counted_rounds(rounds, || {
                 time.fetch_add(ROUND, Ordering::Relaxed);
                 crowd.round();
-            }
+            });
             // As above.
             std::process::exit(0);
         }

@@ -10,6 +10,7 @@ use super::identity::Identities;
 use super::receiver::Run;
 use super::{Counters, EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
+use crate::wire::data;
 
 /// Connections from which on they are a crowd, of which most are idle, where the receive ring is too small for all.
 const CROWD: u32 = 64;
@@ -43,6 +44,8 @@ pub(super) struct Core {
     pub(super) busy: bool,
     /// No deadline of any connection, farewell or query is earlier.
     pub(super) next: Time,
+    /// The time of the frames that are being taken.
+    pub(super) now: Time,
     /// The time for what is posted between two bursts: that of the last one, which is as good as the present one, and a
     /// nanosecond, by which it can be told from what that burst itself has noted.
     pub(super) seen: Time,
@@ -59,6 +62,8 @@ pub(super) struct Core {
     pub(super) connections: u32,
     /// What is advertised as window: a connection's share of the receive ring.
     pub(super) share: u16,
+    /// The same, where it is in the third word of a frame.
+    pub(super) window: u64,
     /// Frames after which an acknowledgement is due at once: before that share is used up.
     pub(super) ack_every: u32,
     pub(super) farewells: Vec<Farewell>,
@@ -83,6 +88,7 @@ impl Core {
             full: false,
             busy: false,
             next: Time::NEVER,
+            now: Time(0),
             seen: Time(0),
             gap: Gap { from: Time::NEVER, to: Time::NEVER },
             poll_at: Time::NEVER,
@@ -91,6 +97,7 @@ impl Core {
             directory: Directory::default(),
             connections: 0,
             share: 0,
+            window: 0,
             ack_every: 1,
             farewells: Vec::new(),
             before: Vec::new(),
@@ -113,6 +120,7 @@ impl Core {
             share => share.max(2),
         };
         self.share = share.min(self.config.tuning.window as usize) as u16;
+        self.window = data::window(self.share);
         self.ack_every = self.config.tuning.ack_every.min(u32::from(self.share) / 4).max(1);
     }
 
@@ -122,6 +130,7 @@ impl Core {
         if now.0 > self.seen.0.wrapping_add(GAP) {
             self.end_gap(now);
         }
+        self.now = now;
         self.seen = now.soon_after(1);
     }
 

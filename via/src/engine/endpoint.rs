@@ -13,7 +13,7 @@ use super::sender::Sender;
 use super::{Event, Output, Time};
 use crate::ring::Ring;
 use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
-use crate::wire::data::Route;
+use crate::wire::data::{Expected, Route};
 use crate::{
     Completion, ConnectionLoss, Descriptor, EndpointClass, Operation, Status, ViAttributes, ViId, ViState,
     WorkQueue,
@@ -31,7 +31,7 @@ pub(super) struct SendWork {
 impl SendWork {
     /// A message, a write, a read or the answer to one, of `total` bytes, none of which was sent.
     pub(super) fn new(mut descriptor: Box<Descriptor>, total: u32) -> Self {
-        descriptor.status = Status::DONE;
+        descriptor.set_status(Status::DONE);
         descriptor.length = total;
         Self { descriptor, end: 0, hold: Hold::WAITING }
     }
@@ -59,7 +59,7 @@ impl SendWork {
 
     /// It has come to nothing, for this reason.
     pub(super) fn fail(&mut self, status: Status) {
-        self.descriptor.status = Status::DONE | status;
+        self.descriptor.set_status(Status::DONE | status);
         self.descriptor.length = 0;
         self.hold.set_stage(Stage::Ended);
     }
@@ -73,6 +73,8 @@ pub(super) struct Endpoint {
     /// So whatever stirs clears it ([`Endpoint::stir`]), and the ways that are taken without it set it again
     /// ([`Endpoint::settle`]). While it is set, frames are sent that are noted only when it is cleared.
     pub(super) calm: bool,
+    /// Frames that may be taken by a few looks; nothing unless it is calm.
+    pub(super) expected: Expected,
     /// What is posted may name memory that the program has unmapped: only the ways that look are taken.
     pub(super) wary: bool,
     /// Such memory was to be sent: the connection is to be broken.
@@ -121,6 +123,7 @@ impl Endpoint {
             id,
             state: ViState::Idle,
             calm: false,
+            expected: Expected::NOTHING,
             queued: false,
             token: (id.slot() as u64) << 48 | u64::from(id.generation() & 0xffff) << 32,
             integrity: false,
@@ -178,6 +181,7 @@ impl Endpoint {
     #[inline(never)]
     fn leave_calm(&mut self) {
         self.calm = false;
+        self.expected = Expected::NOTHING;
         self.sender.note_run(&self.sends);
     }
 
@@ -187,6 +191,7 @@ impl Endpoint {
         if self.is_calm() {
             self.sender.begin_run();
             self.calm = true;
+            self.expected = Expected::new(self.peer.0, self.slot(), self.sender.peer_window);
         }
     }
 
@@ -266,11 +271,12 @@ impl Endpoint {
         self.not_ready = None;
         self.route = Route::new(peer.0, core.config.mac.0, theirs.slot, peer_identity);
         let firsts = [self.sends.tail(), self.reads.answers.tail()];
-        self.sender.establish(&core.config, theirs, self.integrity, firsts);
+        let most = self.attributes.max_transfer_size;
+        self.sender.establish(&core.config, theirs, self.integrity, most, firsts);
         if self.attributes.class == EndpointClass::Pio {
             self.sender.limit(self.attributes.send_depth);
         }
-        self.receiver.establish(theirs.first_sequence, self.receives.head());
+        self.receiver.establish(theirs.first_sequence, self.receives.head(), most);
         self.reads.reset();
         core.connections += 1;
         core.divide();
@@ -306,7 +312,7 @@ impl Endpoint {
         }
         self.complete_sends(out);
         while let Some(mut descriptor) = self.receives.pop() {
-            descriptor.status = Status::DONE | Status::FLUSHED;
+            descriptor.set_status(Status::DONE | Status::FLUSHED);
             descriptor.length = 0;
             out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
         }
@@ -326,7 +332,7 @@ impl Endpoint {
                 self.complete_sends(out);
             }
             WorkQueue::Receive => {
-                descriptor.status = Status::DONE | Status::FLUSHED;
+                descriptor.set_status(Status::DONE | Status::FLUSHED);
                 descriptor.length = 0;
                 out.complete(Completion { vi: self.id, queue, descriptor });
             }
@@ -420,9 +426,14 @@ impl Iterator for Finished<'_> {
             if (self.una.wrapping_sub(work.end) as i32) < 0 {
                 return None;
             }
-        } else if work.hold != Hold::ENDED {
+        } else if !has_ended(work) {
             return None;
         }
         Some(front.take().descriptor)
     }
+}
+
+#[cold]
+fn has_ended(work: &SendWork) -> bool {
+    work.hold == Hold::ENDED
 }

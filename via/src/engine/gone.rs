@@ -50,7 +50,7 @@ impl Endpoint {
         if self.receives.front().is_some_and(|descriptor| gone(descriptor))
             && let Some(mut descriptor) = self.receives.pop()
         {
-            descriptor.status = Status::DONE | Status::PROTECTION_ERROR;
+            descriptor.set_status(Status::DONE | Status::PROTECTION_ERROR);
             descriptor.length = 0;
             descriptor.immediate = None;
             out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });

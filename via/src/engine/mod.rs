@@ -78,6 +78,9 @@ pub(crate) struct PlainSend<'a> {
 }
 
 impl PlainSend<'_> {
+    /// The longest payload that it may have, bytes: such as an adapter is given a copy of.
+    pub const MOST: u32 = 128;
+
     /// Its header, for `len` bytes.
     #[inline(always)]
     pub fn header(&self, len: u32) -> Words {
@@ -88,8 +91,7 @@ impl PlainSend<'_> {
     /// the last burst's ([`Engine::begin_burst`]) is good enough.
     #[inline(always)]
     pub fn sent(self, now: impl FnOnce() -> Time, descriptor: Box<Descriptor>, len: u32) {
-        let seen = self.core.seen;
-        self.endpoint.sent_short(self.core, seen, now, descriptor, len, Hold::SENT);
+        self.endpoint.sent_short(self.core, |core| core.seen, now, descriptor, len, Hold::SENT);
     }
 }
 
@@ -263,7 +265,7 @@ impl Engine {
                 Sent::Full | Sent::Gone => None,
             };
             if let Some(hold) = hold {
-                return endpoint.sent_short(core, now, || now, descriptor, len, hold);
+                return endpoint.sent_short(core, |_| now, || now, descriptor, len, hold);
             }
         }
         if endpoint.state == ViState::Connected {
@@ -273,14 +275,12 @@ impl Engine {
         }
     }
 
-    /// For a send of one segment, of `len` bytes, without immediate data or fence, that may go out at once; else
-    /// [`Engine::post_send`] takes it.
+    /// For a send of one segment, of 1 to [`PlainSend::MOST`] bytes, without immediate data or fence, that may go out at
+    /// once; else [`Engine::post_send`] takes it.
     #[inline(always)]
-    pub fn plain_send(&mut self, vi: ViId, len: u32) -> Option<PlainSend<'_>> {
+    pub fn plain_send(&mut self, vi: ViId) -> Option<PlainSend<'_>> {
         match self.live(vi) {
-            Some((core, endpoint)) if endpoint.may_post_short(core, len) => {
-                Some(PlainSend { core, endpoint })
-            }
+            Some((core, endpoint)) if endpoint.may_post_plain(core) => Some(PlainSend { core, endpoint }),
             _ => None,
         }
     }
@@ -339,25 +339,31 @@ impl Engine {
     }
 
     /// Takes a frame from the wire.
-    #[inline(always)]
     pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: RxFrame<'_>, out: &mut O) {
+        self.core.now = now;
+        self.receive_next(frame, out);
+    }
+
+    /// As [`Engine::receive`], at the time at which the burst began ([`Engine::begin_burst`]).
+    #[inline(always)]
+    pub fn receive_next<O: Output + ?Sized>(&mut self, frame: RxFrame<'_>, out: &mut O) {
         let Some(head) = frame.words() else { return };
         let fixed = Fixed::read(&head);
-        if wire::kind(&head) == Some(data::DATA)
-            && let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize)
+        if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize)
+            && endpoint.expected.is(&head)
             && endpoint.identity == fixed.identity
-            && endpoint.take_short(&mut self.core, now, &fixed, &frame, out)
+            && endpoint.take_short(&mut self.core, &fixed, &frame, out)
         {
             return;
         }
-        self.receive_any(now, frame, out);
+        self.receive_any(frame, out);
     }
 
     /// Takes a frame: all that [`Endpoint::take_short`] does not. It is read again, so that nothing has to be kept for
     /// this; should it have changed since, what is here counts.
     #[inline(never)]
-    fn receive_any<O: Output + ?Sized>(&mut self, now: Time, frame: RxFrame<'_>, out: &mut O) {
-        let frame = &frame;
+    fn receive_any<O: Output + ?Sized>(&mut self, frame: RxFrame<'_>, out: &mut O) {
+        let (now, frame) = (self.core.now, &frame);
         if self.core.run.is_some() && self.take_of_run(now, frame, out) {
             return;
         }

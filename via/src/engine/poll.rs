@@ -15,6 +15,12 @@ impl Engine {
         now >= self.core.poll_at
     }
 
+    /// As [`Engine::wants_poll`], at the time at which the burst began ([`Engine::begin_burst`]).
+    #[inline(always)]
+    pub fn wants_poll_next(&self) -> bool {
+        self.core.now >= self.core.poll_at
+    }
+
     /// Timers, acknowledgements that are due, and what found the adapter full.
     #[inline]
     pub fn poll<O: Output + ?Sized>(&mut self, now: Time, out: &mut O) {

@@ -64,19 +64,21 @@ pub(super) enum Refusal {
 pub(super) struct Receiver {
     /// All frames before it have arrived.
     pub(super) next: u32,
+    /// What the last acknowledgement said: all frames before it had arrived.
+    acknowledged: u32,
     /// The message that `next` belongs to, and where in it.
     message: u32,
     offset: u32,
     /// Bits from `next` on: has arrived. Bit 0 is never set.
     seen: u64,
-    /// What the last acknowledgement said: all frames before it had arrived.
-    acknowledged: u32,
     /// That message is an RDMA write; counts while `offset` is not 0.
     write: bool,
     /// An acknowledgement is due now.
     owes: bool,
     /// The latest time for the next acknowledgement.
     ack_at: Time,
+    /// Bytes of a message, at most.
+    most: usize,
     /// Number of a receive less the number of its message.
     shift: u32,
     /// Allocated when the first frame comes early.
@@ -94,13 +96,15 @@ impl Receiver {
             write: false,
             owes: false,
             ack_at: Time::NEVER,
+            most: 0,
             shift: 0,
             early: Vec::new(),
         }
     }
 
     /// A connection begins: its first frame has this number, and goes to this receive.
-    pub(super) fn establish(&mut self, first: u32, receive: u32) {
+    pub(super) fn establish(&mut self, first: u32, receive: u32, most: u32) {
+        self.most = most as usize;
         self.next = first;
         self.acknowledged = first;
         self.seen = 0;
@@ -212,43 +216,39 @@ impl Receiver {
 }
 
 impl Endpoint {
-    /// Takes a data frame for the case that counts: next in order, nothing beside the fixed header, nothing asked for, the
-    /// whole of a message, for a receive of one segment. False when it is another case: nothing was done then.
+    /// Takes a data frame that is as expected, for the case that counts: next in order, the whole of a message, for a
+    /// receive of one segment. False when it is another case: nothing was done then.
     #[inline(always)]
     pub(super) fn take_short<O: Output + ?Sized>(
         &mut self,
         core: &mut Core,
-        now: Time,
         fixed: &Fixed,
         frame: &RxFrame<'_>,
         out: &mut O,
     ) -> bool {
         let receiver = &mut self.receiver;
-        let short = self.calm
-            && fixed.flags & !data::DRY == data::LAST
-            && fixed.sequence == receiver.next
-            && fixed.place() == u64::from(receiver.message);
-        if !short {
+        if fixed.sequence != receiver.next || fixed.place() != u64::from(receiver.message) {
             return false;
         }
-        debug_assert!(self.is_undisturbed());
+        debug_assert!(self.calm && self.is_undisturbed());
+        debug_assert_eq!(u32::from(fixed.window), self.sender.peer_window);
         let receiver = &mut self.receiver;
-        let len = u32::from(fixed.payload);
+        let len = usize::from(fixed.payload);
         let Some(front) = self.receives.front_slot() else { return false };
         let placed = match &front.get().segments[..] {
             // None of 0 bytes, and none of more than may be.
-            [segment] => {
-                len.wrapping_sub(1) < self.attributes.max_transfer_size && segment.place(frame, FIXED, len)
-            }
+            [segment] => len.wrapping_sub(1) < receiver.most && segment.place(frame, FIXED, len),
             _ => false,
         };
         if !placed {
             return false;
         }
+        // Read only now, so that it need not be kept meanwhile.
+        let now = core.now;
         let mut descriptor = front.take();
         descriptor.immediate = None;
-        descriptor.status = Status::DONE;
-        descriptor.length = len;
+        descriptor.set_status(Status::DONE);
+        descriptor.length = len as u32;
         receiver.next = receiver.next.wrapping_add(1);
         receiver.message = receiver.message.wrapping_add(1);
         if receiver.unacknowledged() >= core.ack_every {
@@ -264,9 +264,6 @@ impl Endpoint {
             }
         }
         self.last_heard = now;
-        if u32::from(fixed.window) != self.sender.peer_window {
-            self.sender.set_peer_window(fixed.window.into());
-        }
         self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning);
         let una = self.sender.acknowledged();
         out.complete_message(self.id, Finished { sends: &mut self.sends, una }, descriptor);
@@ -555,7 +552,7 @@ impl Endpoint {
             descriptor.immediate = Some(piece.immediate);
             status |= Status::IMMEDIATE;
         }
-        descriptor.status = status;
+        descriptor.set_status(status);
         descriptor.length = length;
         self.receiver.message = self.receiver.message.wrapping_add(1);
         self.receiver.offset = 0;
@@ -566,7 +563,7 @@ impl Endpoint {
     #[cold]
     pub(super) fn complete_too_short<O: Output + ?Sized>(&mut self, out: &mut O) {
         if let Some(mut descriptor) = self.receives.pop() {
-            descriptor.status = Status::DONE | Status::LENGTH_ERROR;
+            descriptor.set_status(Status::DONE | Status::LENGTH_ERROR);
             descriptor.length = 0;
             descriptor.immediate = None;
             out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });

@@ -6,7 +6,7 @@ use super::congestion::{Timeout, Window};
 use super::core::{Core, Gap};
 use super::endpoint::{Endpoint, SendWork};
 use super::hold::{Hold, Stage};
-use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
+use super::{EngineConfig, FrameToken, Output, PayloadPart, PlainSend, Sent, Time, Tuning};
 use crate::ring::Ring;
 use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
@@ -53,6 +53,10 @@ pub(super) struct Sender {
     /// Frames in flight below which one more may go the short way: with the last one that the windows allow an
     /// acknowledgement is asked for, and it goes another. 0 unless the interface is calm.
     reach: u32,
+    /// The same for what [`PlainSend`] is for: 0 where a frame, or a transfer, may not be as long as those are.
+    plain_reach: u32,
+    /// Those may be.
+    plain: bool,
     /// While the interface is calm: the frames from here on are whole messages, one behind the other, and neither
     /// `flights` nor `cursor` nor `order` knows of them yet ([`Sender::note_run`]).
     run: u32,
@@ -75,6 +79,8 @@ pub(super) struct Sender {
     /// The first frame since the peer was asked to answer.
     asked_up_to: u32,
     measuring: bool,
+    /// While the interface is calm: an acknowledgement may end a measurement, or open the window.
+    attentive: bool,
     /// The frame on which the round trip is measured next; one that has gone by, while it is measured.
     measure_at: u32,
     measured: u32,
@@ -96,6 +102,8 @@ impl Sender {
             next: 0,
             peer_window: 0,
             reach: 0,
+            plain_reach: 0,
+            plain: false,
             run: 0,
             shift: 0,
             sacked: 0,
@@ -108,6 +116,7 @@ impl Sender {
             recovering: false,
             asked_up_to: 0,
             measuring: false,
+            attentive: false,
             measure_at: 0,
             measured: 0,
             measured_from: Time(0),
@@ -132,11 +141,13 @@ impl Sender {
         config: &EngineConfig,
         theirs: &Offer<'_>,
         integrity: bool,
+        max_transfer_size: u32,
         [work, answer]: [u32; 2],
     ) {
         let mtu = (theirs.mtu as usize).min(config.mtu);
         let header = FIXED - ETHERNET + if integrity { 4 } else { 0 };
         self.room = (mtu - header) as u32;
+        self.plain = self.room.min(max_transfer_size) >= PlainSend::MOST;
         self.peer_window = u32::from(theirs.window);
         self.sacked = 0;
         self.lost = 0;
@@ -178,17 +189,11 @@ impl Sender {
         self.una
     }
 
-    /// Finds anew how many frames may be in flight, while the interface is calm: after each change of either window.
+    /// Finds anew how many frames may be in flight, while the interface is calm: after each change of the window.
     #[cold]
     fn find_reach(&mut self) {
         self.reach = self.peer_window.min(self.window.size).saturating_sub(1);
-    }
-
-    /// The peer takes another number of frames than before.
-    #[cold]
-    pub(super) fn set_peer_window(&mut self, frames: u32) {
-        self.peer_window = frames;
-        self.find_reach();
+        self.plain_reach = if self.plain { self.reach } else { 0 };
     }
 
     /// The interface has become calm.
@@ -196,12 +201,14 @@ impl Sender {
         self.run = self.next;
         self.shift = self.cursor.message.wrapping_sub(self.next);
         self.find_reach();
+        self.look_ahead();
     }
 
     /// It is so no more: notes the frames that were sent meanwhile, whose descriptors are the last ones of the queue. Of
     /// those that were acknowledged nothing is left to know.
     pub(super) fn note_run(&mut self, sends: &Ring<SendWork>) {
         self.reach = 0;
+        self.plain_reach = 0;
         let frames = self.next.wrapping_sub(self.run);
         let noted = frames.saturating_sub(self.outstanding());
         for n in noted..frames {
@@ -304,6 +311,7 @@ impl Sender {
     #[inline]
     fn measure(&mut self, sequence: u32, now: Time) {
         self.measuring = true;
+        self.attentive = true;
         self.measured = sequence;
         self.measured_from = now;
     }
@@ -325,11 +333,29 @@ impl Sender {
     /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either.
     #[inline(always)]
     pub(super) fn acknowledge_in_order(&mut self, ack: u32, now: Time, tuning: &Tuning) {
+        if ack == self.next && !self.attentive {
+            // All that was sent, if only it was not so before: then this changes nothing that matters.
+            self.una = ack;
+            self.timer_from = now;
+        } else {
+            self.acknowledge_some(ack, now, tuning);
+        }
+    }
+
+    /// As [`Sender::acknowledge_in_order`], where there is more to do.
+    #[inline(never)]
+    fn acknowledge_some(&mut self, ack: u32, now: Time, tuning: &Tuning) {
         let advance = ack.wrapping_sub(self.una);
         if advance.wrapping_sub(1) < self.outstanding() {
             debug_assert!(!self.recovering && self.timeout.expiries() == 0);
             self.advance(advance, now, tuning);
+            self.look_ahead();
         }
+    }
+
+    /// Whether acknowledgements are more than counted, from now on and while the interface is calm.
+    fn look_ahead(&mut self) {
+        self.attentive = self.measuring || !self.window.is_open();
     }
 
     /// Takes an acknowledgement. Answers whether it is news.
@@ -356,7 +382,6 @@ impl Sender {
         true
     }
 
-    #[inline(always)]
     fn advance(&mut self, frames: u32, now: Time, tuning: &Tuning) {
         if self.measuring && self.measured.wrapping_sub(self.una) < frames {
             self.measuring = false;
@@ -467,12 +492,18 @@ impl Endpoint {
         len.wrapping_sub(1) < self.sender.room && !core.busy && self.sender.outstanding() < self.sender.reach
     }
 
+    /// As [`Endpoint::may_post_short`], for any plain send of [`PlainSend::MOST`] bytes at most.
+    #[inline(always)]
+    pub(super) fn may_post_plain(&self, core: &Core) -> bool {
+        !core.busy && self.sender.outstanding() < self.sender.plain_reach
+    }
+
     /// The header of a plain send of `len` bytes that goes the short way.
     #[inline(always)]
     pub(super) fn short_header(&self, core: &Core, len: u32) -> Words {
         let sequence = self.sender.next;
         let message = sequence.wrapping_add(self.sender.shift);
-        self.route.short(core.share, len, sequence, self.receiver.next, message)
+        self.route.short(core.window, len, sequence, self.receiver.next, message)
     }
 
     /// Names its memory.
@@ -486,7 +517,7 @@ impl Endpoint {
     pub(super) fn sent_short(
         &mut self,
         core: &mut Core,
-        about_now: Time,
+        about_now: impl FnOnce(&Core) -> Time,
         now: impl FnOnce() -> Time,
         mut descriptor: Box<crate::Descriptor>,
         len: u32,
@@ -495,7 +526,7 @@ impl Endpoint {
         debug_assert!(self.is_undisturbed() && descriptor.is_plain_send());
         // Whoever owes has found the adapter full, and waits for a turn.
         debug_assert!(!self.receiver.owes_now());
-        descriptor.status = Status::DONE;
+        descriptor.set_status(Status::DONE);
         descriptor.length = len;
         let sender = &mut self.sender;
         let sequence = sender.next;
@@ -507,6 +538,7 @@ impl Endpoint {
             sender.measure(sequence, now());
         }
         if sequence == sender.una {
+            let about_now = about_now(core);
             sender.timer_from = about_now;
             // All else was acknowledged.
             let at = sender.timeout.first_at(about_now);

@@ -7,7 +7,7 @@ use uvia_driver::nic::RxFrame;
 use super::{BURST, Due, Ethernet, Receiving, nanos};
 use crate::Result;
 use crate::engine::{Output as _, Time};
-use crate::sinks::Sinks;
+use crate::sinks::{Handed, Sinks};
 
 /// How often the adapter is looked after; far below the silence after which a peer is taken for dead.
 const LOOK: Duration = Duration::from_millis(500);
@@ -29,10 +29,10 @@ impl Ethernet {
 
     /// What comes up seldom; answers how many frames were received by it.
     #[cold]
-    pub(super) fn do_chores(&mut self, sinks: &mut Sinks) -> Result<usize> {
+    pub(super) fn do_chores(&mut self, sinks: &mut Sinks, handed: Handed<'_>) -> Result<usize> {
         let due = self.port.due;
         self.port.due = due & !(Due::ANSWERS | Due::BURIALS | Due::LOOPED);
-        let looped = if due.contains(Due::LOOPED) { self.receive_looped(sinks) } else { 0 };
+        let looped = if due.contains(Due::LOOPED) { self.receive_looped(sinks, handed) } else { 0 };
         if due.contains(Due::ANSWERS) {
             self.answer(sinks)?;
         }
@@ -44,12 +44,12 @@ impl Ethernet {
 
     /// Takes what was sent to our own station before; answers how many frames that were. What comes of them has its turn
     /// the next time.
-    fn receive_looped(&mut self, sinks: &mut Sinks) -> usize {
+    fn receive_looped(&mut self, sinks: &mut Sinks, mut handed: Handed<'_>) -> usize {
         let now = self.now();
         let count = self.port.loopback.len().min(BURST);
         for _ in 0..count {
             let Some(frame) = self.port.loopback.take() else { break };
-            let mut out = Receiving { port: &mut self.port, sinks };
+            let mut out = Receiving { port: &mut self.port, sinks, handed: handed.again() };
             self.engine.receive(now, RxFrame::from_slice(&frame), &mut out);
             self.port.loopback.give_back(frame);
         }

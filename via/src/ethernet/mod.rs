@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 use uvia_driver::dma::DmaDomain;
 use uvia_driver::nic::{Nic, RxFrame};
 
+use crate::batch::Batch;
 use crate::engine::{self, Engine, Time};
 use crate::posts::Post;
 use crate::provider::{ListenerId, Provider, RequestId};
-use crate::sinks::Sinks;
+use crate::sinks::{Handed, Sinks};
 use crate::vi::Image;
 use crate::{
     Clock, Completion, Descriptor, Encapsulation, EndpointClass, MacAddress, MemoryAttributes, MemoryHandle,
@@ -82,7 +83,9 @@ impl Ethernet {
         call: impl FnOnce(&mut Engine, Time, &mut Out<'_>) -> T,
     ) -> Result<T> {
         let now = self.now();
-        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
+        let mut nothing = Batch::nothing();
+        let handed = Handed::to_nobody(&mut nothing);
+        let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks, handed };
         let answer = call(&mut self.engine, now, &mut out);
         self.settle()?;
         Ok(answer)
@@ -98,6 +101,7 @@ impl Ethernet {
     fn settle_due(&mut self) -> Result<()> {
         let due = self.port.due;
         self.port.due = due & !(Due::FLUSH | Due::FAULT);
+        self.port.due.set(Due::RECLAIM, self.port.transmitter.wants_reclaim());
         if due.contains(Due::FAULT) {
             return self.port.take_fault();
         }
@@ -106,14 +110,17 @@ impl Ethernet {
 
     /// What is due at the end of a burst; answers how many frames were received by it.
     #[inline(never)]
-    fn catch_up(&mut self, now: Time, sinks: &mut Sinks) -> Result<usize> {
+    fn catch_up(&mut self, now: Time, sinks: &mut Sinks, mut handed: Handed<'_>) -> Result<usize> {
         let mut received = 0;
+        if self.port.due.contains(Due::RECLAIM) {
+            self.reclaim(sinks, handed.again())?;
+        }
         if self.port.due.intersects(Due::ANSWERS | Due::BURIALS | Due::LOOPED) {
-            received = self.do_chores(sinks)?;
+            received = self.do_chores(sinks, handed.again())?;
         }
         if self.engine.wants_poll(now) {
             self.look_after(now);
-            let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks };
+            let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks, handed };
             self.engine.poll(now, &mut out);
         }
         self.settle()?;
@@ -122,61 +129,90 @@ impl Ethernet {
 
     /// Takes back the frames that the adapter is done with.
     #[inline(never)]
-    fn reclaim(&mut self, sinks: &mut Sinks) -> Result<()> {
+    fn reclaim(&mut self, sinks: &mut Sinks, handed: Handed<'_>) -> Result<()> {
         let engine = &mut self.engine;
-        let port = &mut self.port;
-        // The frames of a long message are told of together.
-        let (mut last, mut count) = (engine::FrameToken::NO_MEMORY, 0);
-        let outcome = self.adapter.reclaim(&mut |slot| {
-            if let Some(token) = port.transmitter.reclaimed(slot) {
-                if token != last {
-                    if count != 0 {
-                        transmitted(engine, last, count, &mut Receiving { port, sinks });
-                    }
-                    (last, count) = (token, 0);
-                }
-                count += 1;
+        let out = Receiving { port: &mut self.port, sinks, handed };
+        let mut referred = Referred { engine, out, last: engine::FrameToken::NO_MEMORY, count: 0 };
+        let outcome = self.adapter.reclaim(&mut |token| {
+            if !referred.out.port.transmitter.reclaimed(token) {
+                referred.add(token);
             }
         });
-        if count != 0 {
-            transmitted(engine, last, count, &mut Receiving { port, sinks });
-        }
+        referred.tell();
+        self.port.due.set(Due::RECLAIM, self.port.transmitter.wants_reclaim());
         outcome?;
         Ok(())
     }
 }
 
+/// Frames that came back and referred to registered memory. Apart, so that frames of copied bytes are taken back in a few
+/// instructions.
+struct Referred<'a> {
+    engine: &'a mut Engine,
+    out: Receiving<'a>,
+    /// The frames of a long message are told of together: so many of this one were not told of yet.
+    last: engine::FrameToken,
+    count: u32,
+}
+
+impl Referred<'_> {
+    #[inline(never)]
+    fn add(&mut self, token: u64) {
+        let Some(token) = self.out.port.transmitter.unreferenced(token) else { return };
+        if token != self.last {
+            self.tell();
+            self.last = token;
+        }
+        self.count += 1;
+    }
+
+    fn tell(&mut self) {
+        if self.count == 0 {
+            return;
+        }
+        if self.out.port.due.contains(Due::PIO) {
+            (0..self.count).for_each(|_| self.out.port.pio.landed(self.last));
+        }
+        self.engine.transmitted(self.last, self.count, &mut self.out);
+        self.count = 0;
+    }
+}
+
 impl Ethernet {
-    /// As [`Provider::post_send`], for a send of one segment, of `len` bytes, without immediate data or fence. False when
-    /// the adapter has a fault, which [`Ethernet::take_fault`] tells.
+    /// As [`AnyProvider::post_short`](crate::provider::AnyProvider::post_short).
     #[inline(always)]
-    pub(crate) fn post_plain_send(
+    pub(crate) fn post_short(
         &mut self,
         vi: ViId,
+        tag: ProtectionTag,
         descriptor: Box<Descriptor>,
-        len: u32,
-        sinks: &mut Sinks,
-    ) -> bool {
-        if Transmitter::is_short(len)
-            && !self.port.due.intersects(ASIDE)
-            && let [segment] = &descriptor.segments[..]
-            && let Some(send) = self.engine.plain_send(vi, len)
-        {
-            match self.port.transmitter.transmit_short(&mut self.adapter, &send, segment) {
-                Ok(true) => {
-                    // It is the only frame of this post: the adapter is told at once, and the rest is done meanwhile.
-                    let told = self.adapter.flush();
-                    send.sent(|| Time(self.clock.now()), descriptor, len);
-                    return match told {
-                        Ok(()) => true,
-                        Err(e) => self.failed(e.into()),
-                    };
-                }
-                Ok(false) => {}
-                Err(e) => self.port.keep_fault(e),
+    ) -> std::result::Result<bool, Box<Descriptor>> {
+        if self.port.due.intersects(ASIDE) {
+            return Err(descriptor);
+        }
+        let [segment] = &descriptor.segments[..] else { return Err(descriptor) };
+        let payload = segment.bytes();
+        let len = payload.len();
+        if !descriptor.is_plain_send() || segment.region().tag() != tag || !Transmitter::is_short(len) {
+            return Err(descriptor);
+        }
+        let Some(send) = self.engine.plain_send(vi) else { return Err(descriptor) };
+        let Some(number) = self.port.slot() else { return Err(descriptor) };
+        match self.port.transmitter.transmit_short(&mut self.adapter, number, &send, payload) {
+            Ok(true) => {}
+            Ok(false) => return Err(descriptor),
+            Err(e) => {
+                self.port.keep_fault(e);
+                return Err(descriptor);
             }
         }
-        self.post_otherwise(vi, descriptor, sinks)
+        // It is the only frame of this post: the adapter is told at once, and the rest is done meanwhile.
+        let told = self.adapter.flush();
+        send.sent(|| Time(self.clock.now()), descriptor, len as u32);
+        match told {
+            Ok(()) => Ok(true),
+            Err(e) => Ok(self.failed(e.into())),
+        }
     }
 
     /// As [`AnyProvider::put_template`](crate::provider::AnyProvider::put_template). Frames to our own station are made of
@@ -192,12 +228,22 @@ impl Ethernet {
         }
     }
 
-    #[inline(never)]
-    fn post_otherwise(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> bool {
-        match self.post_send(vi, descriptor, sinks) {
-            Ok(()) => true,
-            Err(e) => self.failed(e),
+    /// As [`Provider::progress`], for who waits at a ring.
+    #[inline(always)]
+    pub(crate) fn progress_for(&mut self, sinks: &mut Sinks, mut handed: Handed<'_>) -> Result<usize> {
+        let now = self.now();
+        let engine = &mut self.engine;
+        engine.begin_burst(now);
+        let mut out = Receiving { port: &mut self.port, sinks: &mut *sinks, handed: handed.again() };
+        // All that it needs is its own: one step to each.
+        let mut take = move |frame: RxFrame<'_>| engine.receive_next(frame, &mut out);
+        let mut received = self.adapter.receive(BURST, &mut take)?;
+        if self.port.due.intersects(Due::all().difference(Due::LOOPS.union(Due::PIO)))
+            || self.engine.wants_poll_next()
+        {
+            received += self.catch_up(now, sinks, handed)?;
         }
+        Ok(received)
     }
 
     #[cold]
@@ -248,6 +294,8 @@ bitflags::bitflags! {
         const LOOPED = 32;
         /// There are interfaces of class Pio: frames are looked at whose they are. While there are.
         const PIO = 64;
+        /// The adapter is to be asked for the frames that it is done with.
+        const RECLAIM = 128;
     }
 }
 
@@ -276,6 +324,15 @@ struct Port {
 }
 
 impl Port {
+    /// A header slot that is free.
+    #[inline(always)]
+    fn slot(&mut self) -> Option<u16> {
+        self.transmitter.one_of_many().or_else(|| {
+            self.due |= Due::RECLAIM;
+            self.transmitter.one_of_few()
+        })
+    }
+
     /// Keeps what the adapter said; for now it takes nothing.
     #[cold]
     fn fails(&mut self, error: crate::Error) -> engine::Sent {
@@ -301,6 +358,7 @@ struct Out<'a> {
     adapter: &'a mut dyn Nic,
     port: &'a mut Port,
     sinks: &'a mut Sinks,
+    handed: Handed<'a>,
 }
 
 /// Its way out while the adapter is busy with frames that are received: the engine is told that there is no room, and
@@ -308,6 +366,7 @@ struct Out<'a> {
 struct Receiving<'a> {
     port: &'a mut Port,
     sinks: &'a mut Sinks,
+    handed: Handed<'a>,
 }
 
 impl engine::Output for Receiving<'_> {
@@ -327,7 +386,7 @@ impl engine::Output for Receiving<'_> {
 
     #[inline(always)]
     fn complete(&mut self, completion: Completion) {
-        self.sinks.complete(completion);
+        self.sinks.complete(&mut self.handed, completion);
     }
 
     #[inline(always)]
@@ -337,7 +396,7 @@ impl engine::Output for Receiving<'_> {
         sends: impl Iterator<Item = Box<Descriptor>>,
         receive: Box<Descriptor>,
     ) {
-        self.sinks.complete_message(vi, sends, receive);
+        self.sinks.complete_message(&mut self.handed, vi, sends, receive);
     }
 
     fn event(&mut self, event: engine::Event) {
@@ -393,7 +452,7 @@ impl engine::Output for Out<'_> {
 
     #[inline(always)]
     fn complete(&mut self, completion: Completion) {
-        self.sinks.complete(completion);
+        self.sinks.complete(&mut self.handed, completion);
     }
 
     fn error(&mut self, vi: ViId, code: crate::ErrorCode) {
@@ -405,15 +464,6 @@ impl engine::Output for Out<'_> {
     }
 }
 
-/// Apart, so that frames of copied bytes are taken back in a few instructions.
-#[inline(never)]
-fn transmitted(engine: &mut Engine, token: engine::FrameToken, count: u32, out: &mut Receiving<'_>) {
-    if out.port.due.contains(Due::PIO) {
-        (0..count).for_each(|_| out.port.pio.landed(token));
-    }
-    engine.transmitted(token, count, out);
-}
-
 impl Provider for Ethernet {
     fn properties(&self) -> &NicProperties {
         &self.properties
@@ -421,22 +471,7 @@ impl Provider for Ethernet {
 
     #[inline(always)]
     fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
-        let now = self.now();
-        let engine = &mut self.engine;
-        engine.begin_burst(now);
-        let mut out = Receiving { port: &mut self.port, sinks: &mut *sinks };
-        // All that it needs is its own: one step to each.
-        let mut take = move |frame: RxFrame<'_>| engine.receive(now, frame, &mut out);
-        let mut received = self.adapter.receive(BURST, &mut take)?;
-        if self.port.transmitter.wants_reclaim() {
-            self.reclaim(sinks)?;
-        }
-        if self.port.due.intersects(Due::all().difference(Due::LOOPS.union(Due::PIO)))
-            || self.engine.wants_poll(now)
-        {
-            received += self.catch_up(now, sinks)?;
-        }
-        Ok(received)
+        self.progress_for(sinks, Handed::to_nobody(&mut Batch::nothing()))
     }
 
     fn idle_for(&self) -> Option<Duration> {
@@ -449,7 +484,7 @@ impl Provider for Ethernet {
 
     fn statistics(&mut self, sinks: &mut Sinks) -> Statistics {
         // Adapters count frames when they are taken back. A fault comes up again where it is told.
-        if let Err(e) = self.reclaim(sinks) {
+        if let Err(e) = self.reclaim(sinks, Handed::to_nobody(&mut Batch::nothing())) {
             tracing::debug!("{}: {e}", self.properties.device);
         }
         let engine::Counters { damaged, unsound } = self.engine.counters();
@@ -554,7 +589,9 @@ impl Provider for Ethernet {
     }
 
     fn post_receive(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) {
-        let mut out = Receiving { port: &mut self.port, sinks };
+        let mut nothing = Batch::nothing();
+        let handed = Handed::to_nobody(&mut nothing);
+        let mut out = Receiving { port: &mut self.port, sinks, handed };
         self.engine.post_receive(vi, descriptor, &mut out);
     }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use uvia_driver::dma::{DmaDomain, DmaSegment, DmaSlots};
 use uvia_driver::nic::{Nic, NicProperties, TxFrame};
 
+use crate::Result;
+use crate::descriptor::SegmentBytes;
 use crate::engine::{FrameToken, PayloadPart, PlainSend, Sent};
 use crate::wire::FIXED;
 use crate::wire::control::MAX_CONTROL;
 use crate::wire::data::MAX_HEADER;
-use crate::{Result, Segment};
 
 /// Bytes of a slot: the header, or a whole frame that manages, and a small payload behind it.
 pub(super) const SLOT: usize = 512;
@@ -21,7 +22,7 @@ const USED: usize = SLOT - ROOM;
 const _: () = assert!(MAX_CONTROL <= USED && MAX_HEADER <= USED);
 /// The longest payload that is copied behind its header instead of being fetched from where it lies. Up to here the
 /// copy costs less than the second descriptor, and the memory is free at once. This is the one copy on the way out.
-const INLINE: usize = 128;
+const INLINE: usize = PlainSend::MOST as usize;
 /// Segments of a frame that are kept on the stack; more than any gather list of one frame has.
 pub(super) const SEGMENTS: usize = 64;
 /// In an adapter's token, beside the slot: the frame refers to registered memory.
@@ -79,33 +80,44 @@ impl Transmitter {
         self.slots.clone()
     }
 
-    /// Whether a payload goes behind its header.
+    /// Whether a payload goes behind its header, and is one.
     #[inline(always)]
-    pub(super) fn is_short(len: u32) -> bool {
-        len as usize <= INLINE
+    pub(super) fn is_short(len: usize) -> bool {
+        // None of 0 bytes: those have a frame of their own kind.
+        len.wrapping_sub(1) < INLINE
     }
 
-    /// [`Transmitter::transmit`] for the frame that counts: the fixed header, and one short segment behind it, copied. False
-    /// when there is no room.
+    /// A slot that is free, while there are so many that nobody need ask the adapter for more.
+    #[inline(always)]
+    pub(super) fn one_of_many(&mut self) -> Option<u16> {
+        if self.free.0.len() > self.low { self.free.pop() } else { None }
+    }
+
+    /// A slot that is free.
+    #[cold]
+    pub(super) fn one_of_few(&mut self) -> Option<u16> {
+        self.free.pop()
+    }
+
+    /// [`Transmitter::transmit`] for the frame that counts, by that slot, which is free: the fixed header, and one short
+    /// segment behind it, copied. False when there is no room.
     #[inline(always)]
     pub(super) fn transmit_short(
         &mut self,
         adapter: &mut Box<dyn Nic>,
+        number: u16,
         send: &PlainSend<'_>,
-        segment: &Segment,
+        payload: SegmentBytes<'_>,
     ) -> Result<bool> {
-        let Some(number) = self.free.pop() else { return Ok(false) };
         let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(false) };
-        let len = segment.len();
         // The payload first: the header is made in registers, of which the copy needs many.
-        segment.copy_to(&slot, FIXED);
-        slot.write_words(&send.header(len));
-        let frame = slot.segment(FIXED + len as usize);
+        let len = payload.len();
+        payload.copy_to(&slot, FIXED);
+        slot.write_words(&send.header(len as u32));
+        let frame = slot.segment(FIXED + len);
         let frame = TxFrame { segments: std::slice::from_ref(&frame), token: number.into() };
-        match adapter.transmit(&frame) {
-            Ok(true) => Ok(true),
-            otherwise => self.refused(number, otherwise).map(|_| false),
-        }
+        let outcome = adapter.transmit(&frame);
+        if matches!(outcome, Ok(true)) { Ok(true) } else { self.refused(number, outcome).map(|_| false) }
     }
 
     /// Puts a frame into the adapter's ring.
@@ -233,24 +245,24 @@ impl Transmitter {
     /// Whether it is time to ask the adapter which frames it is done with.
     #[inline(always)]
     pub(super) fn wants_reclaim(&self) -> bool {
-        self.free.0.len() < self.low
+        self.free.0.len() <= self.low
     }
 
-    /// Takes back what the adapter is done with, by its token; answers the engine's where the frame referred to
-    /// registered memory.
+    /// Takes back what the adapter is done with, by its token. False where the frame referred to registered memory:
+    /// [`Transmitter::unreferenced`] is to be asked.
     #[inline(always)]
-    pub(super) fn reclaimed(&mut self, token: u64) -> Option<FrameToken> {
+    pub(super) fn reclaimed(&mut self, token: u64) -> bool {
         self.free.push(token as u16);
-        if token & REFERS == 0 { None } else { self.unreferenced(token as u16) }
+        token & REFERS == 0
     }
 
-    #[inline(never)]
-    fn unreferenced(&mut self, number: u16) -> Option<FrameToken> {
+    /// A frame referred to registered memory, which it does no more: the engine's token.
+    pub(super) fn unreferenced(&mut self, token: u64) -> Option<FrameToken> {
         self.referenced -= 1;
         if self.referenced == 0 {
             self.low = self.tokens.len() / 2;
         }
-        self.tokens.get(usize::from(number)).copied()
+        self.tokens.get(usize::from(token as u16)).copied()
     }
 }
 

@@ -35,11 +35,7 @@ impl Vi {
         buffer.fill_from(bytes);
         let len = bytes.len() as u32;
         descriptor.segments.push(Segment::new(buffer, 0, len));
-        if descriptor.is_plain_send() {
-            self.nic.post_plain_send(self.id, descriptor, len);
-        } else {
-            self.nic.post(self.id, WorkQueue::Send, descriptor);
-        }
+        self.nic.post(self.id, WorkQueue::Send, descriptor);
     }
 
     /// Refuses what is no message for an interface of class Pio.

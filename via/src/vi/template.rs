@@ -170,7 +170,7 @@ impl Vi {
             descriptor.segments.clear();
             descriptor.segments.push(Segment::new(template.region.clone(), 0, len));
         }
-        self.nic.post_send_with(&mut core, self.id, descriptor, len);
+        self.nic.post_with(&mut core, self.id, WorkQueue::Send, descriptor);
         Ok(())
     }
 

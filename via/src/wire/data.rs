@@ -50,6 +50,11 @@ pub(crate) fn extension_bytes(flags: u16) -> usize {
         + ((flags & 0x10) >> 2)
 }
 
+/// A window where it is in the third word.
+pub(crate) fn window(frames: u16) -> u64 {
+    u64::from(frames) << 48
+}
+
 /// The fields of the fixed part. A frame that is made has slot and identity from its [`Route`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fixed {
@@ -140,6 +145,37 @@ impl Fixed {
     }
 }
 
+/// What a frame that is a whole message, and says nothing else, has in its second and third words, but for its length and
+/// whether more is to come: two looks for version, kind, station, flags, slot and window.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Expected {
+    second: u64,
+    /// While nothing is expected it has some of the bits that vary, so that it is no frame's.
+    third: u64,
+}
+
+/// Of the third word: the length, and whether more is to come.
+const VARIES: u64 = DRY as u64 | 0xffff << 32;
+
+impl Expected {
+    /// No frame.
+    pub(crate) const NOTHING: Self = Self { second: 0, third: VARIES };
+
+    /// Frames to a slot, from that station, which takes so many frames unacknowledged.
+    pub(crate) fn new(from: [u8; 6], slot: u16, frames: u32) -> Self {
+        let mut start = [0; 16];
+        super::put_start(&mut start, [0; 6], from, DATA);
+        let third = u64::from(LAST) | u64::from(slot) << 16 | window(frames as u16);
+        Self { second: u64_at(&start, 8), third }
+    }
+
+    /// Whether it is such a frame.
+    #[inline(always)]
+    pub(crate) fn is(&self, head: &Words) -> bool {
+        head[1] == self.second && head[2] & !VARIES == self.third
+    }
+}
+
 /// What stays the same for all frames of a connection in one direction: stations, signature, slot and identity.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Route {
@@ -171,11 +207,11 @@ impl Route {
     /// The fixed part of a message that is one frame and the last of its queue: what [`Fixed::words`] makes of the same
     /// fields.
     #[inline(always)]
-    pub(crate) fn short(&self, window: u16, len: u32, sequence: u32, ack: u32, message: u32) -> Words {
+    pub(crate) fn short(&self, window: u64, len: u32, sequence: u32, ack: u32, message: u32) -> Words {
         [
             self.stations[0],
             self.second,
-            self.third | u64::from(len as u16) << 32 | u64::from(window) << 48,
+            self.third | u64::from(len as u16) << 32 | window,
             self.identity,
             u64::from(sequence) | u64::from(ack) << 32,
             u64::from(message),
