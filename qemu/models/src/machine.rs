@@ -44,16 +44,26 @@ impl Kind {
         }
     }
 
-    /// A model of this kind.
+    /// A model of this kind; with an `mtu`, of 68 at least, it knows that of its network, and tells it.
     ///
     /// # Errors
-    /// No memory for its register pages.
-    pub fn build(self, mac: MacAddress) -> io::Result<Box<dyn Model>> {
-        Ok(match self {
-            Self::E1000 => Box::new(E1000::new(mac)?),
-            Self::Virtio => Box::new(VirtioNet::new(mac, false)?),
-            Self::VirtioPacked => Box::new(VirtioNet::new(mac, true)?),
-        })
+    /// No memory for its register pages; a kind that can tell no MTU.
+    pub fn build(self, mac: MacAddress, mtu: Option<u16>) -> io::Result<Box<dyn Model>> {
+        let virtio = |packed| -> io::Result<Box<dyn Model>> {
+            let device = VirtioNet::new(mac, packed)?;
+            Ok(Box::new(match mtu {
+                Some(mtu) => device.with_mtu(mtu),
+                None => device,
+            }))
+        };
+        match (self, mtu) {
+            (Self::E1000, None) => Ok(Box::new(E1000::new(mac)?)),
+            (Self::E1000, Some(_)) => {
+                Err(io::Error::new(io::ErrorKind::InvalidInput, "an e1000 tells no MTU"))
+            }
+            (Self::Virtio, _) => virtio(false),
+            (Self::VirtioPacked, _) => virtio(true),
+        }
     }
 }
 
@@ -128,7 +138,7 @@ impl Machine {
     /// # Errors
     /// No memory for its register pages.
     pub fn add(&mut self, kind: Kind, mac: MacAddress) -> io::Result<Arc<Nic>> {
-        Ok(self.add_model(kind.build(mac)?))
+        Ok(self.add_model(kind.build(mac, None)?))
     }
 
     /// Adds an adapter of any model.

@@ -1,13 +1,14 @@
 //! Rings whose descriptors cannot be fetched for a while.
 
+mod outside;
+
 use std::time::Duration;
 
+use outside::{Memory, Wire};
 use uvia_driver::nic::MacAddress;
-use uvia_models::bus::{Bus, DmaFault};
 use uvia_models::faults::Lies;
 use uvia_models::function::{Function, Outside};
 use uvia_models::machine::Kind;
-use uvia_models::port::{Frame, Port};
 use uvia_models::random::Random;
 
 /// Registers of 82540EM, and bits of them.
@@ -22,69 +23,10 @@ const LENGTH: usize = 0x08;
 const HEAD: usize = 0x10;
 const TAIL: usize = 0x18;
 
-/// Memory that may be away.
-struct Memory {
-    bytes: Vec<u8>,
-    away: bool,
-    /// Accesses to memory that was away.
-    missed: usize,
-}
-
-impl Memory {
-    fn part(&mut self, address: u64, len: usize) -> Result<&mut [u8], DmaFault> {
-        self.missed += usize::from(self.away);
-        let start = address as usize;
-        self.bytes.get_mut(start..start + len).filter(|_| !self.away).ok_or(DmaFault::NotMapped)
-    }
-}
-
-impl Bus for Memory {
-    fn read(&mut self, address: u64, into: &mut [u8]) -> Result<(), DmaFault> {
-        into.copy_from_slice(self.part(address, into.len())?);
-        Ok(())
-    }
-
-    fn write(&mut self, address: u64, from: &[u8]) -> Result<(), DmaFault> {
-        self.part(address, from.len())?.copy_from_slice(from);
-        Ok(())
-    }
-
-    fn intx(&mut self, _asserted: bool) {}
-    fn message(&mut self, _vector: u16) {}
-    fn messages_routed(&self) -> bool {
-        false
-    }
-}
-
-/// A wire with frames on it.
-#[derive(Default)]
-struct Wire {
-    arriving: Vec<Frame>,
-    sent: Vec<Frame>,
-}
-
-impl Port for Wire {
-    fn send(&mut self, frame: Frame) {
-        self.sent.push(frame);
-    }
-
-    fn receive(&mut self) -> Option<Frame> {
-        self.arriving.pop()
-    }
-
-    fn missed(&mut self) -> u64 {
-        0
-    }
-
-    fn link(&self) -> bool {
-        true
-    }
-}
-
 /// As a client does that has mapped the rings' registers: no message tells the model of the tail.
 #[test]
 fn they_are_fetched_when_the_tail_moves_again() {
-    let model = Kind::E1000.build(MacAddress([2, 0, 0, 0, 0, 1])).unwrap();
+    let model = Kind::E1000.build(MacAddress([2, 0, 0, 0, 0, 1]), None).unwrap();
     let mut function = Function::new(model, Lies::new(&[], Random::new(0)));
     let pages = function.windows()[0].pages.clone();
     let mut memory = Memory { bytes: vec![0; 0x1_0000], away: false, missed: 0 };

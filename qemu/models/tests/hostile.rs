@@ -185,7 +185,7 @@ fn run(kind: Kind, seed: u64, restless: bool) -> usize {
     let mut random = Random::new(seed);
     let mut memory = Memory { bytes: vec![0; LEN], random: Random::part(seed, 1), restless, accesses: 0 };
     let mut port = Flood { random: Random::part(seed, 2), sent: 0 };
-    let mut function = Function::new(kind.build(MAC).unwrap(), Lies::none());
+    let mut function = Function::new(kind.build(MAC, None).unwrap(), Lies::none());
     if random.below(2) == 0 {
         random.fill(&mut memory.bytes);
     } else {

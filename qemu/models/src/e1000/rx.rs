@@ -9,7 +9,7 @@ use super::ring::{Direction, Ring};
 use super::statistics::Statistics;
 use crate::faults::{Completion, Completions, Lie};
 use crate::model::Context;
-use crate::port::{Frame, LONGEST};
+use crate::port::Frame;
 use crate::shared::SharedPages;
 
 /// Bits of a descriptor's status (3.2.3.1).
@@ -20,9 +20,11 @@ const IXSM: u8 = 1 << 2;
 /// A VLAN tag was taken out.
 const VP: u8 = 1 << 3;
 
-/// The longest frame without RCTL.LPE, without check sequence; a tag may come on top.
-const LONGEST_USUAL: usize = 1514;
-const TAG: usize = 4;
+/// The longest frame without RCTL.LPE and with it, check sequence included (13.7.36).
+const LONGEST_USUAL: usize = 1522;
+const LONGEST_JUMBO: usize = 16384;
+/// Bytes of the check sequence.
+const FCS: usize = 4;
 /// The shortest frame: the wire pads what is shorter.
 const SHORTEST: usize = 60;
 
@@ -137,12 +139,8 @@ impl Receiver {
             return Err(true);
         }
         let tag = filter::tag(&frame, read(regs::VET));
-        let longest = match (around.rctl.contains(Rctl::LPE), tag) {
-            (true, _) => LONGEST,
-            (false, Some(_)) => LONGEST_USUAL + TAG,
-            (false, None) => LONGEST_USUAL,
-        };
-        if frame.len() > longest {
+        let longest = if around.rctl.contains(Rctl::LPE) { LONGEST_JUMBO } else { LONGEST_USUAL };
+        if frame.len() + FCS > longest {
             around.statistics.add(regs::ROC, 1);
             return Err(true);
         }

@@ -20,10 +20,9 @@ bitflags::bitflags! {
 }
 
 impl Features {
-    /// What is offered; packed queues only where asked for.
+    /// What is offered; packed queues, and an MTU, only where asked for.
     pub(super) fn offered(packed: bool) -> Self {
-        let mut features = Self::NET_MTU
-            | Self::NET_MAC
+        let mut features = Self::NET_MAC
             | Self::NET_MRG_RXBUF
             | Self::NET_STATUS
             | Self::NET_CTRL_VQ

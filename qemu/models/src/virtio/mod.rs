@@ -65,7 +65,8 @@ const NEEDS_RESET: u8 = 64;
 const ISR_QUEUE: u8 = 1;
 const ISR_CONFIG: u8 = 2;
 
-const MTU: u16 = 1500;
+/// The least MTU that a device may have (5.1.4.1).
+const LEAST_MTU: u16 = 68;
 
 /// The device.
 pub struct VirtioNet {
@@ -79,6 +80,8 @@ pub struct VirtioNet {
     queues: [Queue; 3],
     isr: u8,
     net: Net,
+    /// What the driver is told of the network, if it is; 0 otherwise.
+    mtu: u16,
     /// By its manufacturer, so to say: what it has after a reset.
     mac: [u8; 6],
     link: bool,
@@ -106,11 +109,20 @@ impl VirtioNet {
             queues: SIZES.map(Queue::new),
             isr: 0,
             net: Net::new(mac.0),
+            mtu: 0,
             mac: mac.0,
             link: false,
             notify,
             msix: vec![0; MSIX_LENGTH as usize],
         })
+    }
+
+    /// The same device on a network whose MTU it knows, at least 68: it offers VIRTIO_NET_F_MTU.
+    #[must_use]
+    pub fn with_mtu(mut self, mtu: u16) -> Self {
+        self.mtu = mtu.max(LEAST_MTU);
+        self.offered |= Features::NET_MTU;
+        self
     }
 
     fn reset_device(&mut self) {
@@ -228,6 +240,9 @@ impl VirtioNet {
             status &= !(FEATURES_OK | DRIVER_OK);
         }
         self.status = status;
+        if status & FEATURES_OK != 0 && self.taken.contains(Features::NET_MTU) {
+            self.net.limit(self.mtu);
+        }
     }
 
     fn device_config(&self) -> [u8; DEVICE_LENGTH] {
@@ -235,7 +250,7 @@ impl VirtioNet {
         bytes[..6].copy_from_slice(&self.net.mac);
         bytes[6] = u8::from(self.link);
         bytes[8] = 1; // pairs of queues
-        bytes[10..].copy_from_slice(&MTU.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.mtu.to_le_bytes());
         bytes
     }
 

@@ -9,6 +9,10 @@ use crate::port::{Frame, LONGEST};
 /// Bytes of `struct virtio_net_hdr` with VERSION_1, and where its num_buffers lies.
 const HEADER: usize = 12;
 const NUM_BUFFERS: usize = 10;
+/// Bytes of an Ethernet header, which come on top of an MTU, and those of a VLAN tag, and its ethertype.
+const ETHERNET: usize = 14;
+const TAG: usize = 4;
+const TAGGED: [u8; 2] = [0x81, 0x00];
 /// Chains that one frame may take with MRG_RXBUF.
 const MOST_CHAINS: usize = 64;
 
@@ -26,6 +30,8 @@ const LONGEST_COMMAND: usize = 64 * 1024;
 pub(super) struct Net {
     pub(super) mac: [u8; 6],
     pub(super) filter: Filter,
+    /// The longest frame, either way, but for a tag.
+    longest: usize,
     /// A frame that waits for buffers, and those that were taken for it so far.
     waiting: Option<Frame>,
     chains: Vec<Chain>,
@@ -38,11 +44,22 @@ impl Net {
         Self {
             mac,
             filter: Filter::open(),
+            longest: LONGEST,
             waiting: None,
             chains: Vec::new(),
             spare: Chain::default(),
             bytes: Vec::new(),
         }
+    }
+
+    /// The driver knows of an MTU: frames that exceed it are not passed on, either way (5.1.4.1).
+    pub(super) fn limit(&mut self, mtu: u16) {
+        self.longest = LONGEST.min(usize::from(mtu) + ETHERNET);
+    }
+
+    fn is_passed_on(&self, frame: &[u8]) -> bool {
+        let tag = if frame.get(12..ETHERNET) == Some(&TAGGED) { TAG } else { 0 };
+        frame.len() <= LONGEST.min(self.longest + tag)
     }
 
     /// Sends up to `budget` frames; answers how many chains there were.
@@ -57,8 +74,9 @@ impl Net {
             done += 1;
             // A frame that cannot be fetched, or is none, is done with all the same.
             let fetched = self.spare.read(context.bus, HEADER + LONGEST, &mut self.bytes);
-            if fetched == Ok(true) && self.bytes.len() > HEADER {
-                context.port.send(self.bytes[HEADER..].to_vec());
+            let frame = self.bytes.get(HEADER..).unwrap_or_default();
+            if fetched == Ok(true) && !frame.is_empty() && self.is_passed_on(frame) {
+                context.port.send(frame.to_vec());
             }
             queue.give_back(context, self.spare.id, 0)?;
         }
@@ -77,7 +95,7 @@ impl Net {
         let mut done = 0;
         while done < budget {
             let Some(frame) = self.waiting.take().or_else(|| context.port.receive()) else { break };
-            if frame.len() > LONGEST || !self.filter.accepts(&frame, self.mac) {
+            if !self.is_passed_on(&frame) || !self.filter.accepts(&frame, self.mac) {
                 done += 1;
                 continue;
             }
@@ -87,7 +105,11 @@ impl Net {
                 break;
             }
             done += 1;
-            self.store(context, queue, &frame)?;
+            let room: u64 = self.chains.iter().map(|chain| chain.bytes(true)).sum();
+            if mergeable || room >= needed {
+                self.store(context, queue, &frame)?;
+            }
+            // Else it is lost, and the buffer serves the next one: the driver offers too little.
         }
         Ok(done)
     }
@@ -117,8 +139,8 @@ impl Net {
         }
     }
 
-    /// Puts a frame into the buffers that were taken. One that is longer than a buffer without MRG_RXBUF loses
-    /// its end: the driver offered too little.
+    /// Puts a frame into the buffers that were taken. One that is longer than all that one may take with MRG_RXBUF loses
+    /// its end.
     fn store(&mut self, context: &mut Context<'_>, queue: &mut Queue, frame: &[u8]) -> Result<(), RingFault> {
         self.bytes.clear();
         self.bytes.resize(HEADER, 0);

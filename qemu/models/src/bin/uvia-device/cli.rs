@@ -38,8 +38,9 @@ Examples:
 Exit codes: 0 after a signal, 1 when something failed (said on standard error), 2 for wrong arguments."
 )]
 pub struct Cli {
-    /// An adapter: its kind (e1000, virtio, virtio-packed), where to serve it, and its station address
-    #[arg(long = "nic", value_name = "KIND,socket=PATH[,mac=MAC]", required = true)]
+    /// An adapter: its kind (e1000, virtio, virtio-packed), where to serve it, its station address, and the MTU of its
+    /// network, which a virtio device then tells its driver
+    #[arg(long = "nic", value_name = "KIND,socket=PATH[,mac=MAC][,mtu=N]", required = true)]
     pub nics: Vec<NicArgument>,
 
     /// Adapter memory: how much (such as 1M; a power of two), and where to serve it; may be repeated. Any number of
@@ -74,12 +75,17 @@ pub struct Cli {
     pub trap: bool,
 }
 
+/// The least MTU that a virtio device may tell (VIRTIO 1.2, 5.1.4.1).
+const LEAST_MTU: u16 = 68;
+
 /// An adapter as asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NicArgument {
     pub kind: Kind,
     pub socket: PathBuf,
     pub mac: Option<MacAddress>,
+    /// At least 68.
+    pub mtu: Option<u16>,
 }
 
 impl FromStr for NicArgument {
@@ -92,7 +98,7 @@ impl FromStr for NicArgument {
             let names: Vec<_> = Kind::ALL.iter().map(|kind| kind.name()).collect();
             format!("{name:?} is not one of {}", names.join(", "))
         })?;
-        let (mut socket, mut mac) = (None, None);
+        let (mut socket, mut mac, mut mtu) = (None, None, None);
         for part in parts {
             match part.split_once('=') {
                 Some(("socket", path)) if !path.is_empty() => socket = Some(PathBuf::from(path)),
@@ -103,11 +109,18 @@ impl FromStr for NicArgument {
                     }
                     mac = Some(address);
                 }
-                _ => return Err(format!("{part:?} is neither socket=PATH nor mac=MAC")),
+                Some(("mtu", bytes)) => {
+                    let bytes = bytes.parse().ok().filter(|bytes| *bytes >= LEAST_MTU);
+                    mtu = Some(bytes.ok_or_else(|| format!("{part:?} is no MTU: {LEAST_MTU} to 65535"))?);
+                }
+                _ => return Err(format!("{part:?} is neither socket=PATH, mac=MAC nor mtu=N")),
             }
         }
+        if mtu.is_some() && *kind == Kind::E1000 {
+            return Err("an e1000 tells no MTU; a virtio does".to_owned());
+        }
         let socket = socket.ok_or("socket=PATH is missing")?;
-        Ok(Self { kind: *kind, socket, mac })
+        Ok(Self { kind: *kind, socket, mac, mtu })
     }
 }
 
@@ -175,11 +188,16 @@ mod tests {
     fn arguments() {
         Cli::command().debug_assert();
         let nic: NicArgument = "virtio,mac=52:54:00:12:34:56,socket=/tmp/x".parse().unwrap();
-        assert_eq!((nic.kind, nic.mac.is_some()), (Kind::Virtio, true));
+        assert_eq!((nic.kind, nic.mac.is_some(), nic.mtu), (Kind::Virtio, true, None));
+        let nic: NicArgument = "virtio-packed,socket=/tmp/x,mtu=9000".parse().unwrap();
+        assert_eq!((nic.kind, nic.mtu), (Kind::VirtioPacked, Some(9000)));
         for (text, named) in [
             ("e100,socket=x", "virtio-packed"),
             ("e1000", "socket=PATH is missing"),
             ("e1000,socket=", "neither"),
+            ("e1000,socket=x,mtu=1500", "tells no MTU"),
+            ("virtio,socket=x,mtu=67", "68 to 65535"),
+            ("virtio,socket=x,mtu=70000", "68 to 65535"),
             ("e1000,socket=x,mac=1", "not a station address"),
             ("e1000,socket=x,mac=ff:ff:ff:ff:ff:ff", "no station"),
         ] {

@@ -54,7 +54,8 @@ fn serve(cli: &Cli) -> Result<(), String> {
     let mut machine = Machine::new(cli.seed, plan);
     for (n, nic) in cli.nics.iter().enumerate() {
         let mac = nic.mac.unwrap_or_else(|| station(n));
-        machine.add(nic.kind, mac).map_err(|e| format!("adapter {n}: {e}"))?;
+        let model = nic.kind.build(mac, nic.mtu).map_err(|e| format!("adapter {n}: {e}"))?;
+        machine.add_model(model);
     }
     for memory in &cli.memories {
         let model = AdapterMemory::new(memory.size).map_err(|e| format!("adapter memory: {e}"))?;
