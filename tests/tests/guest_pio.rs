@@ -130,9 +130,10 @@ fn no_nic_stores_where_it_may_only_read() {
     for (rights, comes) in [(Rights::READ | Rights::WRITE, true), (Rights::READ, false)] {
         let domain = pci::new_domain(&name).unwrap();
         let device = domain.clone().open(&name).unwrap();
-        // Eight buffers of a virtio device take two pages or three each way of counting; an e1000's are 2048 bytes.
+        // Eight buffers for frames of no more than the MTU are of 2048 bytes each, whichever the device.
         let there = memory.memory.lease_ring(device.domain().clone(), &name, 32 << 10, rights).unwrap();
-        let config = NicConfig { rx_ring: 8, interrupts: false, ..NicConfig::default() };
+        let config =
+            NicConfig { rx_ring: 8, interrupts: false, max_frame: Some(1514), ..NicConfig::default() };
         let mut nic = nic::open(Misdirected::new(device, &there), &config).unwrap();
         let (mut other, its_domain) = nic::open_named(&variable("UVIA_NIC_B"), &config).unwrap();
         let frame = DmaMemory::allocate(its_domain, 4096, Rights::READ).unwrap();

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::str::FromStr;
 
 use super::NicProperties;
+use super::length::TAG;
 use crate::dma::{DmaSegment, copy};
 use crate::{Error, Result};
 
@@ -116,6 +117,19 @@ impl<'a> RxFrame<'a> {
     /// `[bytes, bytes + len)` stays mapped for `'a`.
     pub unsafe fn from_raw(bytes: *const u8, len: usize) -> Self {
         Self { bytes, len, _buffer: PhantomData }
+    }
+
+    /// Whether an adapter whose longest frame has so many bytes may hand it on: a VLAN tag comes on top.
+    #[inline]
+    pub(super) fn fits(&self, max_frame: usize) -> bool {
+        self.len <= max_frame || (self.len <= max_frame + TAG && self.is_tagged())
+    }
+
+    #[cold]
+    fn is_tagged(&self) -> bool {
+        let mut ethertype = [0; 2];
+        // IEEE 802.1Q, and 802.1ad.
+        self.read(12, &mut ethertype) && [[0x81, 0x00], [0x88, 0xa8]].contains(&ethertype)
     }
 
     /// Bytes, from the destination address on.

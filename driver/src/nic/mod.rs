@@ -4,6 +4,7 @@ mod e1000;
 mod event;
 mod frame;
 mod health;
+mod length;
 mod memory;
 mod order;
 mod place;
@@ -150,6 +151,11 @@ pub struct NicConfig {
     /// Where the transmit ring lies; [`NicProperties::tx_ring_memory`] tells. Adapters without a ring in memory refuse all
     /// but the host's.
     pub tx_ring_place: RingPlace,
+    /// The longest frame wanted, in bytes with header and without check sequence, within [`NicConfig::FRAMES`]; `None` for
+    /// the longest of these. Each receive buffer holds one such frame: 256 take 2 MiB with the longest, 512 KiB with the
+    /// shortest limit. A virtio device that tells its MTU decides by itself, and an adapter on shared memory has a limit of
+    /// its own; [`NicProperties::max_frame`] tells what it came to.
+    pub max_frame: Option<usize>,
 }
 
 impl Default for NicConfig {
@@ -160,6 +166,7 @@ impl Default for NicConfig {
             interrupts: true,
             packed_rings: false,
             tx_ring_place: RingPlace::Host,
+            max_frame: None,
         }
     }
 }
@@ -173,9 +180,13 @@ pub struct NicProperties {
     pub driver: &'static str,
     /// The station address.
     pub mac: MacAddress,
-    /// Longest payload of a frame, without the 14 bytes of Ethernet header.
+    /// Longest payload of a frame, without the 14 bytes of Ethernet header, that every network of its kind carries: 1500
+    /// on Ethernet, or what the device says of its network.
     pub mtu: usize,
-    /// Longest frame, with header, without check sequence.
+    /// Longest frame that the adapter itself sends and receives, with header, without check sequence: at least `mtu` and
+    /// 14. Whether the network carries frames beyond its MTU is not known from here: where it does not, they are lost
+    /// without a word. A longer frame is refused on the way out, and on the way in dropped and counted
+    /// ([`NicStatistics::rx_errors`]) where the adapter lets that be seen; a VLAN tag in a received frame comes on top.
     pub max_frame: usize,
     /// Frames that fit into the transmit ring when each has one segment.
     pub tx_slots: usize,
@@ -213,7 +224,7 @@ pub struct NicStatistics {
     pub rx_bytes: u64,
     /// Frames that the device dropped for want of a receive buffer, where it counts them.
     pub rx_missed: u64,
-    /// Frames received in error and dropped.
+    /// Frames received in error, or longer than [`NicProperties::max_frame`], and dropped.
     pub rx_errors: u64,
     /// Register writes or notifications that told the device of new frames or buffers.
     pub doorbells: u64,

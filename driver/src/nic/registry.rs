@@ -26,8 +26,10 @@ const DRIVERS: &[Driver] = &[
 /// Brings up a network adapter.
 ///
 /// # Errors
-/// [`Error::Unsupported`] for a device that no driver here is for, and whatever keeps the device from working.
+/// [`Error::Unsupported`] for a device that no driver here is for, [`Error::Argument`] for a [`NicConfig::max_frame`] out
+/// of bounds, and whatever keeps the device from working.
 pub fn open(device: Arc<dyn PciDevice>, nic_config: &NicConfig) -> Result<Box<dyn Nic>> {
+    nic_config.longest_frame()?;
     let (vendor, id) = config::ids(&*device)?;
     match find(vendor, id) {
         Some(driver) => (driver.open)(device, nic_config),
@@ -56,6 +58,7 @@ pub fn check_name(name: &str) -> Result<()> {
 /// # Errors
 /// As [`pci::open`] and [`open`]; for shared memory, all ports are in use, or the system gives no memory.
 pub fn open_named(name: &str, nic_config: &NicConfig) -> Result<(Box<dyn Nic>, Arc<dyn DmaDomain>)> {
+    nic_config.longest_frame()?;
     if let Some(segment) = memory::segment_of(name)? {
         return Ok((memory::open(segment, nic_config)?, Arc::new(IdentityDomain::default())));
     }

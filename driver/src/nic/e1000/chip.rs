@@ -19,6 +19,9 @@ pub(super) fn reset(regs: &Registers) -> Result<(), DeviceFault> {
     regs.write32(regs::IMC, regs::ALL_CAUSES);
     regs.write32(regs::RCTL, 0);
     regs.write32(regs::TCTL, 0);
+    // Only power-on divides the packet buffer anew, and a driver before us may have done so; what is written here counts
+    // from the reset on (13.4.16).
+    regs.write32(regs::PBA, regs::PBA_DEFAULT);
     let ctrl = Ctrl::from_bits_retain(regs.read32(regs::CTRL));
     regs.write32(regs::CTRL, (ctrl | Ctrl::RST).bits());
     // Registers must not be touched for 1 us (13.4.1); the EEPROM's content is loaded meanwhile.
@@ -47,7 +50,7 @@ pub(super) fn set_up(regs: &Registers, mac: MacAddress) {
         regs.write32(delay, 0);
     }
     // Counters of before.
-    for counter in [regs::MPC, regs::CRCERRS, regs::RXERRC] {
+    for counter in [regs::MPC, regs::CRCERRS, regs::RXERRC, regs::ROC] {
         regs.read32(counter);
     }
     regs.write32(regs::TIPG, regs::TIPG_COPPER);
@@ -58,9 +61,10 @@ pub(super) fn enable_transmit(regs: &Registers) {
     regs.write32(regs::TCTL, (Tctl::EN | Tctl::PSP | Tctl::CT | Tctl::COLD).bits());
 }
 
-/// Starts the receiver. In QEMU it is deaf for a second after each such write.
-pub(super) fn enable_receive(regs: &Registers, filter: RxFilter) {
-    let mut rctl = Rctl::EN | Rctl::BAM | Rctl::SECRC;
+/// Starts the receiver; `frames` is what RCTL has of their length and the buffers'. In QEMU it is deaf for a second after
+/// each such write.
+pub(super) fn enable_receive(regs: &Registers, filter: RxFilter, frames: Rctl) {
+    let mut rctl = Rctl::EN | Rctl::BAM | Rctl::SECRC | frames;
     rctl.set(Rctl::UPE, filter.promiscuous);
     rctl.set(Rctl::MPE, filter.promiscuous || filter.all_multicast);
     regs.write32(regs::RCTL, rctl.bits());

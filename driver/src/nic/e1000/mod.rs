@@ -24,6 +24,7 @@ use tx::TxRing;
 
 use super::event::Event;
 use super::health::Health;
+use super::length::MTU;
 use super::place::Shared;
 use super::{Link, Nic, NicConfig, NicProperties, NicStatistics, RingPlace, RxFilter, RxFrame, TxFrame};
 use crate::dma::DmaMemory;
@@ -34,10 +35,6 @@ use crate::{DeviceFault, Result};
 
 /// The ids that this driver is for.
 pub(super) const IDS: &[(u16, u16)] = &[(0x8086, 0x100e)];
-
-/// Ethernet's payload; the receiver takes no longer frame without RCTL.LPE.
-const MTU: usize = 1500;
-const ETHERNET_HEADER: usize = 14;
 
 /// A frame of more segments would mostly be descriptors. Rings of 32 and more take as many.
 const MAX_SEGMENTS: usize = 16;
@@ -96,14 +93,14 @@ fn build<M: Shared + 'static>(
         _ => Duration::ZERO,
     };
     let tx = TxRing::<M>::new(of, device.domain(), device.name(), ring_size(wanted.tx_ring))?;
-    let rx = RxRing::new(device.domain(), ring_size(wanted.rx_ring))?;
+    let rx = RxRing::new(device.domain(), ring_size(wanted.rx_ring), wanted.longest_frame()?)?;
     let event = (wanted.interrupts && device.interrupts().intx > 0).then(Event::new).transpose()?;
     let properties = NicProperties {
         device: device.name().to_owned(),
         driver: "e1000",
         mac,
         mtu: MTU,
-        max_frame: MTU + ETHERNET_HEADER,
+        max_frame: rx.max_frame(),
         tx_slots: tx.capacity(),
         rx_slots: rx.capacity(),
         max_segments: MAX_SEGMENTS.min(tx.capacity()),
@@ -150,7 +147,7 @@ impl<M: Shared> E1000<M> {
     }
 
     fn listen(&mut self, filter: RxFilter) {
-        chip::enable_receive(&self.regs, filter);
+        chip::enable_receive(&self.regs, filter, self.rx.frames());
         self.listening = Instant::now();
         self.heard = false;
     }
@@ -165,7 +162,7 @@ impl<M: Shared> E1000<M> {
 
     fn count_by_registers(&mut self) {
         self.statistics.rx_missed += chip::counted(&self.regs, regs::MPC);
-        for counter in [regs::CRCERRS, regs::RXERRC] {
+        for counter in [regs::CRCERRS, regs::RXERRC, regs::ROC] {
             self.statistics.rx_errors += chip::counted(&self.regs, counter);
         }
     }

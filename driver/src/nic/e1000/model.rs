@@ -7,6 +7,9 @@ use super::regs::{self, Cause, Ctrl, Eerd, Rctl, Status, Tctl};
 use crate::nic::testing::{Bus, Model, Wire};
 use crate::pci::InterruptCounts;
 
+/// Bytes of the check sequence.
+const FCS: usize = 4;
+
 pub struct Chip {
     registers: HashMap<usize, u32>,
     pub wire: Wire,
@@ -28,6 +31,8 @@ pub struct Chip {
     pub reports: usize,
     /// Resets of the function.
     pub resets: usize,
+    /// PBA, as it was when the chip was last reset.
+    pub allocated: u32,
 }
 
 impl Chip {
@@ -46,6 +51,7 @@ impl Chip {
             fetched: 0,
             reports: 0,
             resets: 0,
+            allocated: 0,
         };
         chip.reset();
         chip
@@ -115,10 +121,16 @@ impl Chip {
     pub fn receive(&mut self, bus: &Bus) {
         while self.get(regs::RCTL) & Rctl::EN.bits() != 0 && self.get(regs::RDH) != self.get(regs::RDT) {
             let Some(frame) = self.wire.waiting.pop_front() else { return };
-            assert_eq!(self.get(regs::RCTL) & Rctl::SECRC.bits(), Rctl::SECRC.bits());
+            let rctl = Rctl::from_bits_retain(self.get(regs::RCTL));
+            assert!(rctl.contains(Rctl::SECRC));
+            let (buffer, longest) = (buffer_size(rctl), if rctl.contains(Rctl::LPE) { 16384 } else { 1522 });
+            if frame.len() + FCS > longest {
+                self.set(regs::ROC, self.get(regs::ROC) + 1);
+                continue;
+            }
             let mut left = &frame[..];
             loop {
-                let (part, rest) = left.split_at(left.len().min(2048));
+                let (part, rest) = left.split_at(left.len().min(buffer));
                 let at = self.descriptor(regs::RDBAL, self.get(regs::RDH));
                 let mut address = [0; 8];
                 bus.read(at, &mut address);
@@ -146,6 +158,15 @@ impl Chip {
     }
 }
 
+/// Bytes of a buffer, by BSIZE and BSEX (13.4.22).
+fn buffer_size(rctl: Rctl) -> usize {
+    match ((rctl.bits() >> 16) & 3, rctl.contains(Rctl::BSEX)) {
+        (bsize, false) => 2048 >> bsize,
+        (bsize @ 1.., true) => 32768 >> bsize,
+        (_, true) => panic!("BSIZE 0 with BSEX is reserved"),
+    }
+}
+
 impl Model for Chip {
     fn config(&self) -> Vec<u8> {
         let mut config = vec![0; 256];
@@ -163,7 +184,7 @@ impl Model for Chip {
         let register = offset as usize;
         let value = self.get(register);
         into.copy_from_slice(&if self.gone { u32::MAX } else { value }.to_le_bytes());
-        if [regs::ICR, regs::MPC, regs::CRCERRS, regs::RXERRC].contains(&register) {
+        if [regs::ICR, regs::MPC, regs::CRCERRS, regs::RXERRC, regs::ROC].contains(&register) {
             self.set(register, 0);
         }
     }
@@ -176,7 +197,12 @@ impl Model for Chip {
         match register {
             regs::IMS => self.set(regs::IMS, self.get(regs::IMS) | value),
             regs::IMC => self.set(regs::IMS, self.get(regs::IMS) & !value),
-            regs::CTRL => self.set(regs::CTRL, value & !Ctrl::RST.bits()),
+            regs::CTRL => {
+                if value & Ctrl::RST.bits() != 0 {
+                    self.allocated = self.get(regs::PBA);
+                }
+                self.set(regs::CTRL, value & !Ctrl::RST.bits());
+            }
             regs::EERD => {
                 assert_eq!(value & 0xff, Eerd::START.bits());
                 let data = self.eeprom[(value >> 8 & 0xff) as usize];

@@ -23,6 +23,8 @@ pub const RCTL: usize = 0x0100;
 pub const TCTL: usize = 0x0400;
 /// Transmit inter-packet gap (13.4.34).
 pub const TIPG: usize = 0x0410;
+/// Packet buffer allocation (13.4.16).
+pub const PBA: usize = 0x1000;
 /// Receive descriptor base, low half (13.4.25).
 pub const RDBAL: usize = 0x2800;
 /// Receive descriptor base, high half (13.4.26).
@@ -53,6 +55,8 @@ pub const CRCERRS: usize = 0x4000;
 pub const RXERRC: usize = 0x400c;
 /// Missed packets: no room in the receive FIFO; cleared by reading (13.7.5).
 pub const MPC: usize = 0x4010;
+/// Frames longer than 1522 bytes, or 16384 with [`Rctl::LPE`], check sequence included; cleared by reading (13.7.36).
+pub const ROC: usize = 0x40ac;
 /// Multicast table, 128 words (13.5.1).
 pub const MTA: usize = 0x5200;
 /// Words in the multicast table.
@@ -124,7 +128,7 @@ bitflags! {
         const _ = !0;
     }
 
-    /// Bits of [`RCTL`]. Buffers are of 2048 bytes when BSIZE and BSEX are 0.
+    /// Bits of [`RCTL`]. Buffers are of 2048 bytes when BSIZE (bits 17:16) and BSEX are 0.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub struct Rctl: u32 {
         /// Receiver enable.
@@ -133,8 +137,16 @@ bitflags! {
         const UPE = 1 << 3;
         /// Multicast promiscuous.
         const MPE = 1 << 4;
+        /// Long packets are received: those of more than 1522 bytes with check sequence.
+        const LPE = 1 << 5;
         /// Broadcast accept.
         const BAM = 1 << 15;
+        /// BSIZE for buffers of 8192 bytes, with BSEX.
+        const BSIZE_8192 = 2 << 16;
+        /// BSIZE for buffers of 4096 bytes, with BSEX.
+        const BSIZE_4096 = 3 << 16;
+        /// BSIZE is of sizes sixteen times as large.
+        const BSEX = 1 << 25;
         /// Strip the Ethernet check sequence.
         const SECRC = 1 << 26;
     }
@@ -163,6 +175,8 @@ bitflags! {
     }
 }
 
+/// [`PBA`] as at power-on: 48 KiB of 64 for the receiver, 16 KiB for the transmitter, in which a frame has to fit whole.
+pub const PBA_DEFAULT: u32 = 48;
 /// The receive address in [`RAH`] is valid.
 pub const RAH_AV: u32 = 1 << 31;
 /// [`TIPG`] for copper (13.4.34): IPGT 10, IPGR1 8, IPGR2 6.

@@ -3,14 +3,22 @@
 use std::sync::Arc;
 
 use super::descriptor::{DD, EOP, RxError, RxWord, SIZE, WORD};
-use super::regs;
+use super::regs::{self, Rctl};
 use crate::dma::{DmaDomain, DmaMemory, Rights};
 use crate::mmio::Registers;
+use crate::nic::length::{ETHERNET_HEADER, MTU, TAG};
 use crate::nic::{NicStatistics, RxFrame, order};
 use crate::{DeviceFault, Result};
 
-/// Bytes of a receive buffer: what RCTL asks for with BSIZE and BSEX 0.
-const BUFFER: usize = 2048;
+/// Bytes of receive buffers, and how RCTL asks for them (13.4.22).
+const BUFFERS: [(usize, Rctl); 3] = [
+    (2048, Rctl::empty()),
+    (4096, Rctl::BSEX.union(Rctl::BSIZE_4096)),
+    (8192, Rctl::BSEX.union(Rctl::BSIZE_8192)),
+];
+/// Large buffers lie a cache line further apart than they are long: otherwise the first lines of all of them, where short
+/// frames lie, would share a few places of the cache.
+const LINE: usize = 64;
 
 /// Descriptors given back at a time, at most. Each write of RDT wakes QEMU's main loop, which then contends
 /// for the lock that the next register write needs: many at a time make frames cheaper. A small ring gives
@@ -21,6 +29,13 @@ const BATCH: usize = 32;
 pub(super) struct RxRing {
     descriptors: DmaMemory,
     buffers: DmaMemory,
+    /// Bytes of a buffer, and those from one to the next.
+    buffer: usize,
+    stride: usize,
+    /// What RCTL has of all that.
+    frames: Rctl,
+    /// The longest frame that is handed on, but for a tag.
+    max_frame: usize,
     size: usize,
     /// The next descriptor that the device will write.
     next: usize,
@@ -34,10 +49,20 @@ pub(super) struct RxRing {
 }
 
 impl RxRing {
-    pub(super) fn new(domain: &Arc<dyn DmaDomain>, size: usize) -> Result<Self> {
+    /// With buffers for frames of at most `max_frame` bytes, which is no more than the largest kind holds.
+    pub(super) fn new(domain: &Arc<dyn DmaDomain>, size: usize, max_frame: usize) -> Result<Self> {
+        let [usual, .., largest] = BUFFERS;
+        let fitting = BUFFERS.into_iter().find(|(bytes, _)| max_frame + TAG <= *bytes);
+        let (buffer, mut frames) = fitting.unwrap_or(largest);
+        let stride = if buffer == usual.0 { buffer } else { buffer + LINE };
+        frames.set(Rctl::LPE, max_frame > MTU + ETHERNET_HEADER);
         Ok(Self {
             descriptors: DmaMemory::allocate(domain.clone(), size * SIZE, Rights::READ | Rights::WRITE)?,
-            buffers: DmaMemory::allocate(domain.clone(), size * BUFFER, Rights::WRITE)?,
+            buffers: DmaMemory::allocate(domain.clone(), size * stride, Rights::WRITE)?,
+            buffer,
+            stride,
+            frames,
+            max_frame: max_frame.min(buffer - TAG),
             size,
             next: 0,
             tail: 0,
@@ -52,10 +77,20 @@ impl RxRing {
         self.size - 1
     }
 
+    /// The longest frame that there is room for.
+    pub(super) fn max_frame(&self) -> usize {
+        self.max_frame
+    }
+
+    /// What RCTL has of the length of frames and of buffers.
+    pub(super) fn frames(&self) -> Rctl {
+        self.frames
+    }
+
     /// Sets the device's registers, and our record, to a ring of empty buffers. The device is not receiving.
     pub(super) fn start(&mut self, regs: &Registers) {
         for n in 0..self.size {
-            let buffer = self.buffers.iova() + (n * BUFFER) as u64;
+            let buffer = self.buffers.iova() + (n * self.stride) as u64;
             self.descriptors.write(n * SIZE, buffer.to_le());
             self.descriptors.write(n * SIZE + WORD, 0u64);
         }
@@ -88,25 +123,26 @@ impl RxRing {
             }
             order::after_done();
             let length = usize::from(word.length.get());
-            if length == 0 || length > BUFFER {
+            if length == 0 || length > self.buffer {
                 return Err(DeviceFault::BadValue {
                     what: "a receive length of",
                     value: length as u64,
-                    bound: "must be 1 to 2048, a buffer's size",
+                    bound: "must be 1 to a buffer's size (2048, 4096 or 8192)",
                 });
             }
             let end = word.status & EOP != 0;
+            // SAFETY: buffer `at` of `self.buffers`, of which `length` bytes are at most all (checked above); mapped while
+            // `self` is, which outlives the call.
+            let frame = unsafe { RxFrame::from_raw(self.buffers.as_ptr().add(at * self.stride), length) };
             if self.overlong || !end {
                 // Counted once, at its end.
                 statistics.rx_errors += u64::from(end);
                 self.overlong = !end;
-            } else if RxError::from_bits_truncate(word.errors).is_empty() {
+            } else if RxError::from_bits_truncate(word.errors).is_empty() && frame.fits(self.max_frame) {
                 statistics.rx_frames += 1;
                 statistics.rx_bytes += length as u64;
                 frames += 1;
-                // SAFETY: buffer `at` of `self.buffers`, BUFFER bytes long, of which `length` are at most all;
-                // mapped while `self` is, which outlives the call.
-                sink(unsafe { RxFrame::from_raw(self.buffers.as_ptr().add(at * BUFFER), length) });
+                sink(frame);
             } else {
                 statistics.rx_errors += 1;
             }

@@ -13,8 +13,11 @@ use crate::nic::testing::{Model, Modelled, Payload, adapter_memory, put, receive
 type Device = Arc<Modelled<Chip>>;
 
 fn bring_up(tx_ring: usize, rx_ring: usize) -> (Device, Box<dyn Nic>, Payload) {
+    bring_up_with(NicConfig { tx_ring, rx_ring, ..NicConfig::default() })
+}
+
+fn bring_up_with(config: NicConfig) -> (Device, Box<dyn Nic>, Payload) {
     let device = Modelled::new(Chip::new());
-    let config = NicConfig { tx_ring, rx_ring, ..NicConfig::default() };
     let nic = crate::nic::open(device.clone(), &config).unwrap();
     let payload = Payload::new(device.domain().clone());
     (device, nic, payload)
@@ -35,7 +38,7 @@ fn fault(outcome: Result<impl std::fmt::Debug>) -> DeviceFault {
 fn says_what_it_is() {
     let (_device, mut nic, _) = bring_up(100, 4);
     let p = nic.properties().clone();
-    assert_eq!((p.driver, p.mtu, p.max_frame), ("e1000", 1500, 1514));
+    assert_eq!((p.driver, p.mtu, p.max_frame), ("e1000", 1500, 8188));
     assert_eq!(p.mac.to_string(), "52:54:00:12:34:56");
     assert_eq!((p.tx_slots, p.rx_slots, p.max_segments), (103, 7, 16));
     assert_eq!(nic.link().unwrap(), Link { up: true, speed: Some(1000), full_duplex: Some(true) });
@@ -164,18 +167,100 @@ fn frames_in_error_are_dropped_and_counted() {
     device.with(|chip, _| chip.lie = Some(broken));
     deliver(&device, &[0; 60]);
     device.with(|chip, _| chip.lie = None);
-    // Longer than a buffer: of two and of four descriptors.
+    // Longer than a buffer: of two descriptors, with little and with much in the second.
+    deliver(&device, &[1; 8193]);
+    deliver(&device, &[2; 16380]);
+    // Beyond what the chip takes.
+    deliver(&device, &[2; 16381]);
+    deliver(&device, &[3; 77]);
+    assert!(received(&mut *nic, 16) == [vec![3; 77]]);
+    device.with(|chip, _| chip.set(regs::MPC, 5));
+    assert_eq!((nic.statistics().rx_errors, nic.statistics().rx_missed), (4, 5));
+}
+
+#[test]
+fn a_frame_of_several_small_buffers_is_dropped_whole() {
+    let config = NicConfig { rx_ring: 16, max_frame: Some(2000), ..NicConfig::default() };
+    let (device, mut nic, _) = bring_up_with(config);
+    // Of two and of four descriptors.
     deliver(&device, &[1; 3000]);
     deliver(&device, &[2; 7000]);
     deliver(&device, &[3; 77]);
     assert!(received(&mut *nic, 16) == [vec![3; 77]]);
-    device.with(|chip, _| chip.set(regs::MPC, 5));
-    assert_eq!((nic.statistics().rx_errors, nic.statistics().rx_missed), (3, 5));
+    assert_eq!(nic.statistics().rx_errors, 2);
+}
+
+#[test]
+fn the_longest_frame_and_no_longer_one() {
+    // The limit, what RCTL has of it, and the buffers' bytes.
+    let (small, large) =
+        (Rctl::LPE | Rctl::BSEX | Rctl::BSIZE_4096, Rctl::LPE | Rctl::BSEX | Rctl::BSIZE_8192);
+    for (max_frame, longest, rctl) in [
+        (None, 8188, large),
+        (Some(8188), 8188, large),
+        (Some(4093), 4093, large),
+        (Some(4092), 4092, small),
+        (Some(2045), 2045, small),
+        (Some(2044), 2044, Rctl::LPE),
+        (Some(1515), 1515, Rctl::LPE),
+        (Some(1514), 1514, Rctl::empty()),
+    ] {
+        let (device, mut nic, payload) = bring_up_with(NicConfig { max_frame, ..NicConfig::default() });
+        assert_eq!(nic.properties().max_frame, longest);
+        let set = Rctl::from_bits_truncate(device.with(|chip, _| chip.get(regs::RCTL)));
+        assert_eq!(set, rctl | Rctl::EN | Rctl::BAM | Rctl::SECRC);
+        // Out: in one part and in as many as there may be; one byte more is refused.
+        for (token, parts) in [(0, 1), (1, 16)] {
+            let bytes = put(&mut *nic, &payload, token, longest, parts).unwrap();
+            nic.flush().unwrap();
+            assert!(device.with(|chip, _| chip.wire.sent.pop_front()).unwrap() == bytes);
+            assert_eq!(reclaimed(&mut *nic), [token]);
+        }
+        let (segments, _) = payload.frame(0, longest + 1, 1);
+        let refused = nic.transmit(&TxFrame { segments: &segments, token: 9 });
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.contains(&format!("{} bytes", longest + 1)) && said.contains(&longest.to_string()),
+            "{said}"
+        );
+        // In: whole, and with a tag that comes on top; one byte more is dropped and counted.
+        let tagged = |len: usize| {
+            let mut frame = vec![6; len];
+            frame[12..14].copy_from_slice(&[0x81, 0x00]);
+            frame
+        };
+        for len in [longest, longest + 1] {
+            deliver(&device, &vec![5; len]);
+            deliver(&device, &tagged(len + 4));
+        }
+        assert!(received(&mut *nic, 16) == [vec![5; longest], tagged(longest + 4)], "{longest}");
+        assert_eq!(nic.statistics().rx_errors, 2, "{longest}");
+    }
+}
+
+#[test]
+fn the_packet_buffer_is_divided_as_at_power_on() {
+    let device = Modelled::new(Chip::new());
+    // As Linux leaves it for frames beyond 8 KiB.
+    device.with(|chip, _| chip.set(regs::PBA, 40));
+    let _nic = open(device.clone(), &NicConfig::default()).unwrap();
+    // It counts from a reset on.
+    assert_eq!(device.with(|chip, _| (chip.get(regs::PBA), chip.allocated)), (48, 48));
+}
+
+#[test]
+fn a_limit_out_of_bounds_is_refused() {
+    let config = NicConfig { max_frame: Some(8189), ..NicConfig::default() };
+    let refused = crate::nic::open(Modelled::new(Chip::new()), &config).map(|_| ());
+    assert!(
+        matches!(&refused, Err(Error::Argument { what }) if what.contains("1514 to 8188")),
+        "{refused:?}"
+    );
 }
 
 #[test]
 fn an_impossible_length_is_a_fault_until_reset() {
-    for length in [0, 2049, 0xffff] {
+    for length in [0, 8193, 0xffff] {
         let (device, mut nic, payload) = bring_up(8, 8);
         let word = RxWord { length: length.into(), status: DD | EOP, ..RxWord::default() };
         device.with(|chip, _| chip.lie = Some(word));

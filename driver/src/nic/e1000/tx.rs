@@ -109,7 +109,7 @@ impl<M: Shared> TxRing<M> {
             let end = left == 0;
             let command = if end { TxCommand::IFCS | TxCommand::EOP } else { TxCommand::IFCS };
             let word = TxWord {
-                // The whole frame is at most 1514 bytes: checked.
+                // The whole frame is at most 8188 bytes: checked.
                 length: (segment.len() as u16).into(),
                 cmd: command.bits(),
                 ..TxWord::default()

@@ -31,6 +31,7 @@ use tx::TxQueue;
 
 use super::event::Event;
 use super::health::Health;
+use super::length::{ETHERNET_HEADER, MTU};
 use super::place::Shared;
 use super::{
     Link, MacAddress, Nic, NicConfig, NicProperties, NicStatistics, RingPlace, RxFilter, RxFrame, TxFrame,
@@ -58,9 +59,6 @@ const CONFIG_MTU: usize = 10;
 /// In its status: the link is up.
 const S_LINK_UP: u16 = 1;
 
-const ETHERNET_HEADER: usize = 14;
-/// Ethernet's payload, where the device says nothing.
-const MTU: usize = 1500;
 /// The least MTU that a device may have (5.1.4.1).
 const LEAST_MTU: u16 = 68;
 
@@ -116,8 +114,12 @@ fn build<Q: Virtqueue<Memory = DmaMemory> + 'static, T: Virtqueue + 'static>(
     of: &<T::Memory as Shared>::Of,
 ) -> Result<Box<dyn Nic>> {
     let faulty = |fault| health.error(fault);
-    let (mac, mtu) = identity(&structures, features).map_err(faulty)?;
-    let max_frame = mtu + ETHERNET_HEADER;
+    let (mac, told) = identity(&structures, features).map_err(faulty)?;
+    let (mtu, max_frame) = match told {
+        // No longer frame may be sent, and buffers have to hold one as long (5.1.4.1): the device knows its network.
+        Some(mtu) => (mtu, mtu + ETHERNET_HEADER),
+        None => (MTU, config.longest_frame()?),
+    };
 
     let size =
         |index, wanted| transport::queue_size(&structures.common, index, wanted, Q::PACKED).map_err(faulty);
@@ -169,11 +171,11 @@ fn build<Q: Virtqueue<Memory = DmaMemory> + 'static, T: Virtqueue + 'static>(
     Ok(Box::new(nic))
 }
 
-/// Station address and MTU, as the device's configuration has them.
+/// Station address, and the MTU where it is told, as the device's configuration has them.
 fn identity(
     structures: &Structures,
     features: Features,
-) -> std::result::Result<(MacAddress, usize), DeviceFault> {
+) -> std::result::Result<(MacAddress, Option<usize>), DeviceFault> {
     let config = &structures.device;
     let needed = if features.contains(Features::NET_F_MTU) {
         CONFIG_MTU + 2
@@ -208,9 +210,9 @@ fn identity(
                 bound: "is less than 68",
             });
         }
-        mtu.into()
+        Some(mtu.into())
     } else {
-        MTU
+        None
     };
     Ok((mac, mtu))
 }

@@ -187,12 +187,14 @@ impl Device {
             let head = chain.head_index();
             let mut written = [&[0; HEADER], &frame[..]].concat();
             written[10] = 1; // num_buffers
-            let len = written.len() as u32;
+            let mut len = 0;
             for descriptor in chain {
                 assert!(descriptor.is_write_only());
                 let part = written.drain(..written.len().min(descriptor.len() as usize)).collect::<Vec<_>>();
                 bus.write(descriptor.addr().0, &part);
+                len += part.len() as u32;
             }
+            // What does not fit is lost, and the driver told of the rest.
             self.queues[0].queue.add_used(&memory, head, self.lie.unwrap_or(len)).unwrap();
         }
         self.wait_for(0, &memory, bus);

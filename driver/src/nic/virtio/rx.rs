@@ -5,11 +5,9 @@ use std::sync::Arc;
 use super::header::HEADER;
 use super::queue::{Access, Used, Virtqueue};
 use crate::dma::{DmaDomain, DmaMemory, Rights};
+use crate::nic::length::TAG;
 use crate::nic::{NicStatistics, RxFrame};
 use crate::{DeviceFault, Result};
-
-/// Room for a VLAN tag that some back-end leaves in.
-const TAG: usize = 4;
 
 /// Buffers shown to the device at a time while many are taken: a store, and mostly no notification.
 const BATCH: usize = 32;
@@ -19,6 +17,8 @@ pub(super) struct RxQueue<Q> {
     pub(super) queue: Q,
     buffers: DmaMemory,
     buffer: usize,
+    /// The longest frame that is handed on, but for a tag.
+    max_frame: usize,
     /// An interrupt is wanted at the next frame.
     armed: bool,
 }
@@ -26,11 +26,13 @@ pub(super) struct RxQueue<Q> {
 impl<Q: Virtqueue<Memory = DmaMemory>> RxQueue<Q> {
     /// For frames of at most `max_frame` bytes.
     pub(super) fn new(domain: &Arc<dyn DmaDomain>, index: u16, size: u16, max_frame: usize) -> Result<Self> {
-        let buffer = (HEADER + max_frame + TAG).next_multiple_of(64).max(2048);
+        // A byte more than the longest frame that is handed on needs: a device that cuts what does not fit is found out.
+        let buffer = (HEADER + max_frame + TAG + 1).next_multiple_of(64).max(2048);
         Ok(Self {
             queue: Q::in_host(domain, index, size)?,
             buffers: DmaMemory::allocate(domain.clone(), usize::from(size) * buffer, Rights::WRITE)?,
             buffer,
+            max_frame,
             armed: false,
         })
     }
@@ -103,16 +105,17 @@ impl<Q: Virtqueue<Memory = DmaMemory>> RxQueue<Q> {
             });
         }
         let length = written - HEADER;
-        if length == 0 {
+        let start = usize::from(used.head) * self.buffer + HEADER;
+        // SAFETY: within buffer `head` of `self.buffers`, since `head` is a descriptor of ours (the queue
+        // checked) and by the check of `written` above; mapped while `self` is, which outlives the call.
+        let frame = unsafe { RxFrame::from_raw(self.buffers.as_ptr().add(start), length) };
+        if length == 0 || !frame.fits(self.max_frame) {
             statistics.rx_errors += 1;
             return Ok(false);
         }
         statistics.rx_frames += 1;
         statistics.rx_bytes += length as u64;
-        let start = usize::from(used.head) * self.buffer + HEADER;
-        // SAFETY: within buffer `head` of `self.buffers`, since `head` is a descriptor of ours (the queue
-        // checked) and by the check of `written` above; mapped while `self` is, which outlives the call.
-        sink(unsafe { RxFrame::from_raw(self.buffers.as_ptr().add(start), length) });
+        sink(frame);
         Ok(true)
     }
 

@@ -31,9 +31,12 @@ fn least() -> Features {
 }
 
 fn bring_up_with(device: Device, tx_ring: usize, rx_ring: usize) -> (Function, Box<dyn Nic>, Payload) {
+    bring_up_by(device, &NicConfig { tx_ring, rx_ring, ..NicConfig::default() })
+}
+
+fn bring_up_by(device: Device, config: &NicConfig) -> (Function, Box<dyn Nic>, Payload) {
     let function = Modelled::new(device);
-    let config = NicConfig { tx_ring, rx_ring, ..NicConfig::default() };
-    let nic = crate::nic::open(function.clone(), &config).unwrap();
+    let nic = crate::nic::open(function.clone(), config).unwrap();
     let payload = Payload::new(function.domain().clone());
     (function, nic, payload)
 }
@@ -152,6 +155,60 @@ fn a_large_mtu_gets_large_buffers() {
     let mut device = Device::new(all());
     device.config[10..].copy_from_slice(&67u16.to_le_bytes());
     assert!(refusal(device).contains("an MTU of 67"));
+}
+
+#[test]
+fn the_longest_frame_and_no_longer_one() {
+    let mute = all() - Features::NET_F_MTU;
+    // What the device tells, the limit wanted, and what it comes to.
+    for (features, told, max_frame, longest) in [
+        (mute, 0, None, 8188),
+        (mute, 0, Some(8188), 8188),
+        (mute, 0, Some(2096), 2096),
+        (mute, 0, Some(1514), 1514),
+        // The device knows its network, whatever is wanted.
+        (all(), 1500, None, 1514),
+        (all(), 1500, Some(8188), 1514),
+        (all(), 4000, None, 4014),
+        (all(), 4000, Some(1514), 4014),
+        (all(), 9000, None, 9014),
+    ] {
+        let mut device = Device::new(features);
+        device.config[10..].copy_from_slice(&u16::to_le_bytes(told));
+        let (function, mut nic, payload) =
+            bring_up_by(device, &NicConfig { max_frame, ..NicConfig::default() });
+        let mtu = if features == mute { 1500 } else { usize::from(told) };
+        assert_eq!((nic.properties().mtu, nic.properties().max_frame), (mtu, longest));
+        // Out: in one part and in as many as there may be; one byte more is refused.
+        for (token, parts) in [(0, 1), (1, 16)] {
+            let bytes = put(&mut *nic, &payload, token, longest, parts).unwrap();
+            nic.flush().unwrap();
+            assert!(function.with(|device, _| device.wire.sent.pop_front()).unwrap() == bytes);
+            assert_eq!(reclaimed(&mut *nic), [token]);
+        }
+        let (segments, _) = payload.frame(0, longest + 1, 1);
+        let refused = nic.transmit(&TxFrame { segments: &segments, token: 9 });
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.contains(&format!("{} bytes", longest + 1)) && said.contains(&longest.to_string()),
+            "{said}"
+        );
+        // In: whole, and with a tag that comes on top; one byte more is dropped and counted, as is a frame that the device
+        // has cut to the buffer.
+        let tagged = |len: usize| {
+            let mut frame = vec![6; len];
+            frame[12..14].copy_from_slice(&[0x81, 0x00]);
+            frame
+        };
+        for len in [longest, longest + 1] {
+            deliver(&function, &vec![5; len]);
+            deliver(&function, &tagged(len + 4));
+        }
+        assert!(received(&mut *nic, 16) == [vec![5; longest], tagged(longest + 4)], "{longest}");
+        deliver(&function, &tagged(20_000));
+        assert!(received(&mut *nic, 16).is_empty());
+        assert_eq!(nic.statistics().rx_errors, 3, "{longest}");
+    }
 }
 
 /// More than 65,536 frames, so that all indices wrap; sent ones done with backwards.

@@ -6,7 +6,8 @@ use super::super::{Bench, Pair};
 /// Cuts at any place: in the header, one byte long, and with parts of no bytes at all, which are passed over.
 pub fn odd_splits_arrive_whole(bench: &dyn Bench) {
     Pair::usual(bench).both_ways(|from, to| {
-        let (most, longest) = (from.nic.properties().max_segments, from.nic.properties().max_frame);
+        let most = from.nic.properties().max_segments;
+        let longest = from.nic.properties().max_frame.min(to.nic.properties().max_frame);
         let mut lists: Vec<(usize, Vec<usize>)> = Vec::new();
         for cut in (1..SHORTEST).chain([longest / 2, longest - 1]) {
             lists.push((longest, vec![cut]));

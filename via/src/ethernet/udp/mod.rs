@@ -21,6 +21,7 @@ use uvia_driver::dma::{DmaDomain, DmaSegment, DmaSlots};
 use uvia_driver::nic::{Link, Nic, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
 
 use super::transmit::{ROOM, SEGMENTS, SLOT};
+use crate::wire::ETHERNET;
 use crate::{Clock, MacAddress, UdpOptions};
 use header::{Look, OUTER, Outer, look};
 use neighbours::Neighbours;
@@ -104,7 +105,8 @@ impl UdpAdapter {
         // A datagram's length has 16 bits.
         let most = properties.mtu.min(usize::from(u16::MAX)).saturating_sub(OUTER);
         properties.mtu = most;
-        properties.max_frame = properties.max_frame.saturating_sub(OUTER);
+        // What all networks on the way surely carry, and no more: an adapter's own limit says nothing of theirs.
+        properties.max_frame = properties.max_frame.saturating_sub(OUTER).min(most + ETHERNET);
         // Routers lose frames.
         properties.lossless = false;
         let frames = DmaSlots::allocate(domain.clone(), OWN_FRAMES)?;
