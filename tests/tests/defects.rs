@@ -20,6 +20,9 @@ enum Defect {
     InterruptsUnasked,
     TakesWhatIsTooLong,
     OneSizeDamaged,
+    LongestCut,
+    LimitIgnored,
+    BoundsIgnored,
     OddPartsSwapped,
     DoorbellForEach,
     TokenLost,
@@ -148,7 +151,7 @@ impl Nic for Broken {
     }
 
     fn receive(&mut self, budget: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize> {
-        let (defect, deaf) = (self.defect, self.deaf);
+        let (defect, deaf, longest) = (self.defect, self.deaf, self.properties.max_frame);
         if defect == Defect::SystemCall {
             std::thread::yield_now();
         }
@@ -159,6 +162,7 @@ impl Nic for Broken {
             assert!(frame.read(0, &mut bytes));
             match defect {
                 Defect::OneSizeDamaged if bytes.len() == 777 => bytes[776] ^= 1,
+                Defect::LongestCut if bytes.len() == longest => bytes.truncate(longest - 1),
                 Defect::FrameLost if seen % 50 == 49 => return,
                 Defect::ResetDeafens if deaf => return,
                 _ => {}
@@ -244,7 +248,14 @@ impl<B: Bench> Bench for Workshop<B> {
 
     fn open(&self, config: &NicConfig) -> Result<[Opened; 2]> {
         let always = NicConfig { interrupts: true, ..config.clone() };
-        let config = if self.defect == Defect::InterruptsUnasked { &always } else { config };
+        let unlimited = NicConfig { max_frame: None, ..config.clone() };
+        let outside = config.max_frame.is_some_and(|bytes| !NicConfig::FRAMES.contains(&bytes));
+        let config = match self.defect {
+            Defect::InterruptsUnasked => &always,
+            Defect::LimitIgnored => &unlimited,
+            Defect::BoundsIgnored if outside => &unlimited,
+            _ => config,
+        };
         Ok(self.bench.open(config)?.map(|opened| {
             let properties = opened.nic.properties().clone();
             let nic = Broken {
@@ -303,7 +314,10 @@ found! {
     comes_up: PropertiesChange by bring_up::comes_up;
     rings_of_any_size: InterruptsUnasked by bring_up::takes_rings_of_any_size;
     refusals_are_missed: TakesWhatIsTooLong by refusals::what_cannot_be_sent_is_refused;
+    bounds: BoundsIgnored by refusals::limits_out_of_bounds_are_named;
     one_size: OneSizeDamaged by sizes::every_size_arrives_whole;
+    the_longest: LongestCut by sizes::the_longest_fill_every_buffer;
+    a_limit_ignored: LimitIgnored by sizes::no_longer_than_was_asked_for;
     swapped_parts: OddPartsSwapped by gather::odd_splits_arrive_whole;
     too_many_doorbells: DoorbellForEach by bursts::bursts_of_all_lengths_cost_one_doorbell;
     a_token_lost_late: TokenLost by laps::many_laps_of_odd_rings;

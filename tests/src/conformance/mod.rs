@@ -73,7 +73,10 @@ macro_rules! conformance {
                 bring_up::comes_up
                 bring_up::takes_rings_of_any_size
                 refusals::what_cannot_be_sent_is_refused
+                refusals::limits_out_of_bounds_are_named
                 sizes::every_size_arrives_whole
+                sizes::the_longest_fill_every_buffer
+                sizes::no_longer_than_was_asked_for
                 gather::odd_splits_arrive_whole
                 adapter_memory::frames_are_fetched_from_slots
                 adapter_memory::a_reset_lets_go_of_slots

@@ -141,6 +141,7 @@ fn bandwidths(guest: &Guest) -> Result<Verdict, Failure> {
     for what in [
         "raw bw --size 1500",
         "raw bw --size 1500 --copy",
+        "raw bw --size 8174 --copy",
         "bw --op send --size 64K --iterations 200",
         "bw --op write --size 1M --iterations 16",
     ] {

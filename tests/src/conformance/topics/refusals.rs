@@ -30,3 +30,14 @@ pub fn what_cannot_be_sent_is_refused(bench: &dyn Bench) {
     }
     Pair::usual(bench).exchange();
 }
+
+/// A limit of frames that no adapter here can be asked for is an error that says what can be.
+pub fn limits_out_of_bounds_are_named(bench: &dyn Bench) {
+    let limits = NicConfig::FRAMES;
+    for wanted in [0, limits.start() - 1, limits.end() + 1, usize::MAX] {
+        let config = NicConfig { max_frame: Some(wanted), ..NicConfig::default() };
+        let refused = Pair::try_open(bench, &config).map(drop);
+        let Err(Error::Argument { what }) = refused else { panic!("{wanted}: {refused:?}") };
+        assert!(what.contains(&format!("{} to {}", limits.start(), limits.end())), "{what}");
+    }
+}
