@@ -15,6 +15,8 @@ Examples:
   As fast as frames go, and as fast as they go when the receiver keeps what they carry:
     uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486
     uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 1486 --copy
+  The longest frames that e1000 and virtio have, where the network carries them:
+    uvia-perf raw bw --pair 0000:01:00.0 0000:02:00.0 --size 8174 --copy
   RDMA writes, which have to do with each byte what the latter does:
     uvia-perf bw --pair 0000:01:00.0 0000:02:00.0 --op write --size 1M";
 
@@ -80,7 +82,8 @@ pub enum Command {
 pub enum RawTest {
     /// Latency of frames; --size is the payload after the 14 bytes of header, padded to 46
     Lat(RawArgs),
-    /// Bandwidth of frames, in bursts of --window, with the loss reported
+    /// Bandwidth of frames, in bursts of --window, with the loss reported; beyond the MTU, as far as the NICs go, they
+    /// arrive where the network carries them
     #[command(after_help = RAW_COPY)]
     Bw(RawBwArgs),
 }
@@ -434,6 +437,7 @@ mod tests {
             "uvia-perf lat --pair a b --wait async --op read",
             "uvia-perf bw --pair a b --op write --size 1M --beside raw --rounds 3",
             "uvia-perf raw bw --pair a b --size 1486 --copy",
+            "uvia-perf raw bw --pair a b --size 8174 --copy",
             "uvia-perf raw lat --pair a b --size 64 --json",
             "uvia-perf raw bw --to 52:54:00:00:00:02 --nic x --window 16",
             "uvia-perf udp lat --listen --bind 127.0.0.1:0",

@@ -97,14 +97,22 @@ impl From<&LoadArgs> for Load {
 }
 
 impl Load {
-    /// The sizes to measure, of which the test can carry those from `least` to `most`. "all" means all that
-    /// can be carried; of what was asked for by number, nothing is left out silently.
+    /// The sizes to measure, of which the test can carry those from `least` to `most`, and those up to `usual` are carried
+    /// wherever it runs. "all" means all of these; of what was asked for by number, nothing is left out silently.
     ///
     /// # Errors
     /// A size that cannot be carried; `limit` says what the largest one hangs on.
-    pub fn sizes_up_to(&self, least: usize, most: usize, limit: &str) -> Result<Vec<usize>, Failure> {
+    pub fn sizes_up_to(
+        &self,
+        least: usize,
+        usual: usize,
+        most: usize,
+        limit: &str,
+    ) -> Result<Vec<usize>, Failure> {
         match &self.sizes {
-            Sizes::All => Ok((3..=20).map(|n| 1 << n).filter(|size| (least..=most).contains(size)).collect()),
+            Sizes::All => {
+                Ok((3..=20).map(|n| 1 << n).filter(|size| (least..=usual).contains(size)).collect())
+            }
             Sizes::These(sizes) => match sizes.iter().find(|size| !(least..=most).contains(size)) {
                 Some(size) => Err(Failure::usage(format!(
                     "{size} bytes cannot be measured here: sizes are from {least} to {most} ({limit})"
@@ -154,17 +162,17 @@ mod tests {
     #[test]
     fn all_means_all_that_can_be_carried() {
         let all = load("all".parse().unwrap());
-        let sizes = all.sizes_up_to(1, 16 << 20, "").unwrap();
+        let sizes = all.sizes_up_to(1, 16 << 20, 16 << 20, "").unwrap();
         assert_eq!((sizes.len(), sizes[0], sizes[17]), (18, 8, 1 << 20));
-        assert_eq!(all.sizes_up_to(8, 1500, "").unwrap().last(), Some(&1024));
+        assert_eq!(all.sizes_up_to(8, 1500, 8174, "").unwrap().last(), Some(&1024));
     }
 
     #[test]
     fn a_size_that_was_named_is_never_left_out() {
         let list = load("64,1K,16K".parse().unwrap());
-        assert_eq!(list.sizes_up_to(1, 16384, "").unwrap(), [64, 1024, 16384]);
-        assert!(list.sizes_up_to(1, 16383, "").is_err());
-        assert!(list.sizes_up_to(65, 16384, "").is_err());
+        assert_eq!(list.sizes_up_to(1, 1500, 16384, "").unwrap(), [64, 1024, 16384]);
+        assert!(list.sizes_up_to(1, 16383, 16383, "").is_err());
+        assert!(list.sizes_up_to(65, 16384, 16384, "").is_err());
         assert!("64,,1K".parse::<Sizes>().is_err() && "some".parse::<Sizes>().is_err());
     }
 

@@ -78,9 +78,16 @@ fn both_ends_in_one_process() {
         assert_eq!(rows.len(), if line.contains("--sizes") { 2 } else { 1 }, "{line}");
         rows.iter().for_each(|row| check(line, row));
     }
-    let line = "raw bw --size 1400 --iterations 300 --json --copy --pair";
+    for size in [1400, 8174] {
+        let line = format!("raw bw --size {size} --iterations 300 --json --copy --pair");
+        let rows = rows(&line, &perf(&line, models.names()).output().unwrap());
+        assert_eq!((rows[0]["test"].as_str(), rows[0]["op"].as_str()), (Some("raw-bw"), Some("copy")));
+        assert_eq!((&rows[0]["size"], &rows[0]["lost"]), (&size.into(), &0.into()), "{}", rows[0]);
+    }
+    // Of all sizes, those that a network of the MTU carries.
+    let line = "raw lat --sizes all --iterations 30 --json --pair";
     let rows = rows(line, &perf(line, models.names()).output().unwrap());
-    assert_eq!((rows[0]["test"].as_str(), rows[0]["op"].as_str()), (Some("raw-bw"), Some("copy")));
+    assert_eq!(rows.last().unwrap()["size"], 1024);
 }
 
 #[test]
@@ -172,7 +179,8 @@ fn what_does_not_go_together_is_refused_with_the_reason() {
         ("bw --wait interrupt --vis 2 --pair", "--vis 1"),
         ("bw --wait async --vis 2 --pair", "--vis 1"),
         ("lat --op read --beside raw --pair", "no frame is like it"),
-        ("lat --size 4000 --beside raw --pair", "cannot be measured here"),
+        ("lat --size 8175 --beside raw --pair", "cannot be measured here"),
+        ("raw bw --size 8175 --pair", "the NIC's longest frame"),
     ] {
         let output = perf(line, models.names()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

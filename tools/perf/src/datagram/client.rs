@@ -17,7 +17,7 @@ pub fn run_client<L: Link>(
     mut subject: Subject,
 ) -> Result<(), Failure> {
     let mut session = new_session();
-    for size in load.sizes_up_to(L::LEAST, link.max_payload(), L::LIMIT)? {
+    for size in load.sizes_up_to(L::LEAST, link.usual_payload(), link.max_payload(), L::LIMIT)? {
         session = session.wrapping_add(1);
         let hello = Head { kind: Kind::Hello, session, sequence: 0 };
         let ready = ask(link, hello, Body([size as u64, copies.into(), 0]), Kind::HelloAck, load.timeout)?;

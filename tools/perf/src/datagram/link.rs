@@ -27,6 +27,11 @@ pub trait Link {
     /// Largest payload, bytes.
     fn max_payload(&self) -> usize;
 
+    /// Largest payload that is measured without being asked for by number: what the network surely carries.
+    fn usual_payload(&self) -> usize {
+        self.max_payload()
+    }
+
     /// Puts a packet with a payload of `size` bytes on its way to the peer, at the latest with [`Self::flush`].
     fn send(&mut self, head: Head, size: usize) -> Result<(), Failure>;
 

@@ -42,7 +42,8 @@ pub fn run_pair<L: Link>(
     mut subject: Subject,
 ) -> Result<(), Failure> {
     let session = wire::new_session();
-    let sizes = load.sizes_up_to(L::LEAST, a.max_payload().min(b.max_payload()), L::LIMIT)?;
+    let usual = a.usual_payload().min(b.usual_payload());
+    let sizes = load.sizes_up_to(L::LEAST, usual, a.max_payload().min(b.max_payload()), L::LIMIT)?;
     for (number, size) in sizes.into_iter().enumerate() {
         let session = session.wrapping_add(number as u16);
         subject.size = size;

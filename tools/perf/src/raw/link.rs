@@ -204,10 +204,15 @@ fn parse(frame: &RxFrame<'_>) -> Option<(MacAddress, Packet)> {
 
 impl Link for RawLink {
     const LEAST: usize = 0;
-    const LIMIT: &'static str = "the NIC's MTU";
+    const LIMIT: &'static str = "the NIC's longest frame";
 
+    /// Whether the network carries it is another matter: beyond the MTU it may lose all of them.
     fn max_payload(&self) -> usize {
-        self.nic.properties().mtu.min(self.nic.properties().max_frame - HEADER)
+        self.nic.properties().max_frame.saturating_sub(HEADER)
+    }
+
+    fn usual_payload(&self) -> usize {
+        self.nic.properties().mtu.min(self.max_payload())
     }
 
     fn send(&mut self, head: Head, size: usize) -> Result<(), Failure> {

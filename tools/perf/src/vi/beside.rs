@@ -141,12 +141,13 @@ pub fn run(test: Test, args: &ViArgs, load: &Load, devices: [&str; 2]) -> Result
                     Test::Latency => {
                         load.sizes_up_to(
                             RawLink::LEAST,
+                            a.usual_payload().min(b.usual_payload()),
                             a.max_payload().min(b.max_payload()),
                             RawLink::LIMIT,
                         )?;
                         size
                     }
-                    Test::Bandwidth => a.max_payload().min(b.max_payload()),
+                    Test::Bandwidth => a.usual_payload().min(b.usual_payload()),
                 };
                 if frames.len() == n {
                     frames.push(Tally::new(Subject { size, ..raw::subject(&a, test, *copies, load.json) })?);

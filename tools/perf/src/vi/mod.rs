@@ -210,7 +210,7 @@ fn measure_each(
             (pio.mtu as usize, "the longest message of class pio", load.window.min(pio.slots / 2))
         }
     };
-    let sizes = load.sizes_up_to(least, most, what)?;
+    let sizes = load.sizes_up_to(least, most, most, what)?;
     let count = sizes.len();
     for (n, size) in sizes.into_iter().enumerate() {
         let iterations = match test {
