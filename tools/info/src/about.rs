@@ -19,8 +19,10 @@ pub struct About {
     pub subsystem_ids: String,
     pub mac: String,
     pub link: Link,
-    /// Longest payload of a frame, bytes.
+    /// Longest payload of a frame that its network surely carries, bytes.
     pub mtu: usize,
+    /// Longest frame that the adapter itself sends and receives, bytes with header.
+    pub max_frame: usize,
     pub rings: Rings,
     /// Most segments of one frame.
     pub max_segments: usize,
@@ -204,6 +206,7 @@ impl About {
             mac: properties.mac.to_string(),
             link: Link { up: link.up, speed_mbps: link.speed, full_duplex: link.full_duplex },
             mtu: properties.mtu,
+            max_frame: properties.max_frame,
             rings: Rings {
                 tx: properties.tx_slots,
                 tx_memory: properties.tx_ring_memory,

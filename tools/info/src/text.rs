@@ -12,7 +12,11 @@ impl fmt::Display for About {
         line("driver", format_args!("{} (ids {}, subsystem {})", self.driver, self.ids, self.subsystem_ids))?;
         line("mac", format_args!("{}", self.mac))?;
         line("link", format_args!("{}", self.link))?;
-        line("mtu", format_args!("{}", self.mtu))?;
+        let beyond = "where the network carries them";
+        match self.max_frame.saturating_sub(ETHERNET) {
+            most if most > self.mtu => line("mtu", format_args!("{}; {most} {beyond}", self.mtu))?,
+            _ => line("mtu", format_args!("{}", self.mtu))?,
+        }
         line("rings", format_args!("transmit {} frames, receive {} buffers", self.rings.tx, self.rings.rx))?;
         match &self.rings.tx_memory {
             Some(memory) => {
@@ -80,6 +84,9 @@ impl fmt::Display for About {
         }
     }
 }
+
+/// Bytes of an Ethernet header.
+const ETHERNET: usize = 14;
 
 /// A list that may be empty.
 struct Words(&'static [&'static str]);
