@@ -1,6 +1,7 @@
 //! Adapter memory as programs see it.
 
 use std::fmt;
+use std::fs::File;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -305,6 +306,11 @@ impl AdapterMemory {
     #[cfg(test)]
     pub(crate) fn last_window(&self) -> *const u8 {
         self.source.as_ptr().wrapping_add(self.window_at(self.directory.windows() - 1))
+    }
+
+    /// Gives back the locks on windows.
+    pub(super) fn unlock(&self, file: &File, windows: Range<usize>) {
+        locks::unlock_range(file, &self.range(windows));
     }
 
     /// Notes that windows were given back; their locks are still held.

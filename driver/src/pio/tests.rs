@@ -190,6 +190,39 @@ fn a_ring_has_neighbours_to_itself() {
 }
 
 #[test]
+fn a_forked_child_neither_gives_a_window_back_nor_keeps_it() {
+    let (fd, memory) = memory(1);
+    let other = AdapterMemory::of_file("other", fd.try_clone().unwrap()).unwrap();
+    let mut window = Some(lease(&memory).unwrap());
+    // One child drops what it has, and one has it until it is told to end.
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let children = [true, false].map(|drops| {
+        // SAFETY: the child does nothing that another thread could have a lock for, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            if drops {
+                drop(window.take());
+            } else {
+                // SAFETY: its own end, so that the pipe ends with the parent's.
+                unsafe { libc::close(writer.as_raw_fd()) };
+                let _ = std::io::Read::read(&mut reader, &mut [0]);
+            }
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(0) };
+        }
+        child
+    });
+    // SAFETY: waits for a child made above.
+    let ended = |child| assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
+    ended(children[0]);
+    assert_eq!(other.windows().left, 0, "what a child drops is not its own");
+    drop(window);
+    assert_eq!(other.windows().left, 1, "a child has the file still, and not the window");
+    drop(writer);
+    ended(children[1]);
+}
+
+#[test]
 fn what_is_no_adapter_memory_is_refused_by_name() {
     let small = sealed_memfd("adapter-memory", 8192).unwrap();
     let why = AdapterMemory::of_file("small", small).unwrap_err().to_string();
