@@ -20,6 +20,7 @@ local LONGEST_HEADER = FIXED + 32 - ETHERNET
 local KINDS = {
     [1] = "Data", [2] = "Ack", [16] = "Request", [17] = "Accept", [18] = "Reject", [19] = "NoMatch",
     [20] = "Cancel", [21] = "Close", [22] = "Closed", [23] = "Reset", [24] = "Query", [25] = "Answer", [26] = "Peer",
+    [27] = "Probe", [28] = "Probed",
 }
 local LEVELS = { [0] = "Unreliable", [1] = "Reliable Delivery", [2] = "Reliable Reception" }
 local REASONS = {
@@ -80,6 +81,7 @@ f.local_discriminator = ProtoField.bytes("uvia.discriminator.local", "Sender's d
 f.remote_discriminator = ProtoField.bytes("uvia.discriminator.remote", "Destination's discriminator")
 f.private_data = ProtoField.bytes("uvia.private_data", "Private data")
 f.reason = ProtoField.uint8("uvia.reason", "Reason", base.DEC, REASONS)
+f.number = ProtoField.uint32("uvia.number", "Number", base.HEX)
 f.name = ProtoField.string("uvia.name", "Name", base.UNICODE)
 
 local e_malformed = ProtoExpert.new("uvia.malformed", "Malformed frame", expert.group.MALFORMED, expert.severity.ERROR)
@@ -326,6 +328,19 @@ function Frame:management(kind)
         if name then
             self:check(#name > 0 and is_utf8(name), "no name")
             self.info = self.info .. " " .. name
+        end
+    elseif kind == 27 or kind == 28 then
+        if self:check(len == FIXED + 8, "not as long as its kind") then
+            local mtu = self:range(52, 2):le_uint()
+            tree:add_le(f.number, self:range(48, 4))
+            tree:add_le(f.mtu, self:range(52, 2))
+            self:check(self:range(54, 2):uint() == 0, "something where zeros should be")
+            self:check(mtu > LONGEST_HEADER, "an MTU that no header fits into")
+            if kind == 27 then
+                self:check(self.len >= ETHERNET + mtu, "shorter than it says")
+                len = math.max(len, ETHERNET + mtu)
+            end
+            self.info = string.format("%s %u", self.info, mtu)
         end
     elseif KINDS[kind] then
         self:check(len == FIXED, "longer than its kind")

@@ -75,6 +75,8 @@ pub(crate) trait Provider: Send {
     /// Changes an idle interface; depths and class are as they were.
     fn set_vi_attributes(&mut self, vi: ViId, attributes: &ViAttributes) -> Result<()>;
     fn state(&self, vi: ViId) -> Option<ViState>;
+    /// Bytes of a message that go with one frame, as far as the way to the peer is known; none without a connection.
+    fn path_mtu(&self, vi: ViId) -> Option<usize>;
     /// Takes a descriptor for the send queue that was checked; it comes back by the sink.
     fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sink: &mut Sinks) -> Result<()>;
     /// Takes a descriptor for the receive queue that was checked; it comes back by the sink.

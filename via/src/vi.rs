@@ -156,6 +156,13 @@ impl Vi {
         self.nic.core().provider.state(self.id).unwrap_or(ViState::Error)
     }
 
+    /// Bytes of a message without immediate data that go with one frame to the peer; `None` without a connection. At least
+    /// [`NicProperties::native_mtu`](crate::NicProperties::native_mtu) of the end that has less, and more once a message of
+    /// several frames was sent on a reliable connection and the network was found to carry longer ones.
+    pub fn path_mtu(&self) -> Option<usize> {
+        self.nic.core().provider.path_mtu(self.id)
+    }
+
     /// Why its last connection broke, if it did.
     pub fn loss(&self) -> Option<ConnectionLoss> {
         self.nic.core().sinks.loss(self.id)

@@ -32,8 +32,11 @@ pub struct EngineConfig {
     pub mac: MacAddress,
     /// The name that it answers to.
     pub name: String,
-    /// Longest payload of a frame, after the 14 bytes of Ethernet header.
+    /// Longest payload of a frame that the network surely carries, after the 14 bytes of Ethernet header.
     pub mtu: usize,
+    /// Longest payload of a frame that the adapter sends and receives: a network may carry it. What is less than `mtu` is
+    /// taken for that.
+    pub largest: usize,
     /// Receive buffers of the adapter: what the peers of all connections may have in flight together.
     pub rx_slots: usize,
     /// Gather entries that the adapter has for a frame's payload.

@@ -7,6 +7,7 @@ use super::directory::Directory;
 use super::farewell::{Before, Farewell};
 use super::held::Held;
 use super::identity::Identities;
+use super::paths::Paths;
 use super::receiver::Run;
 use super::{Counters, EngineConfig, Output, Sent, Time};
 use crate::memory::{MemoryRegion, RegionTable};
@@ -36,6 +37,8 @@ pub(super) struct Core {
     /// The RDMA write whose frames are coming in, until the next poll.
     pub(super) run: Option<Run>,
     pub(super) identities: Identities,
+    /// What the ways to other hosts carry.
+    pub(super) paths: Paths,
     /// Interfaces that found the adapter full or used up their burst, in the order of their turns.
     pub(super) active: VecDeque<u16>,
     /// The adapter had no room, and [`poll`](super::Engine::poll) was not called since.
@@ -81,7 +84,8 @@ impl Core {
     pub(super) fn new(config: EngineConfig) -> Self {
         let mut core = Self {
             regions: RegionTable::new(),
-            held: Held::new(config.mtu, config.lossless),
+            held: Held::new(config.largest, config.lossless),
+            paths: Paths::new(config.largest > config.mtu),
             run: None,
             identities: Identities::new(config.seed),
             active: VecDeque::with_capacity(super::MAX_VIS),

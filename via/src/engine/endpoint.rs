@@ -9,6 +9,7 @@ use super::hold::{Hold, Stage};
 use super::not_ready::NotReady;
 use super::reads::Reads;
 use super::receiver::Receiver;
+use super::search::Search;
 use super::sender::Sender;
 use super::{Event, Output, Time};
 use crate::ring::Ring;
@@ -111,6 +112,8 @@ pub(super) struct Endpoint {
     pub(super) probed: Time,
     /// The next frame has come, and waits for a receive.
     pub(super) not_ready: Option<NotReady>,
+    /// It finds out whether the way to its peer carries longer frames.
+    pub(super) search: Option<Search>,
     /// How it can be found.
     pub(super) listed: Listed,
 }
@@ -146,6 +149,7 @@ impl Endpoint {
             asked: Time(0),
             probed: Time(0),
             not_ready: None,
+            search: None,
             listed: Listed::default(),
         }
     }
@@ -241,7 +245,7 @@ impl Endpoint {
             qos: self.attributes.qos,
             first_sequence: self.sender.next,
             window: core.share,
-            mtu: core.config.mtu as u16,
+            mtu: core.config.largest as u16,
             local,
             remote,
             private_data,
@@ -276,6 +280,7 @@ impl Endpoint {
         if self.attributes.class == EndpointClass::Pio {
             self.sender.limit(self.attributes.send_depth);
         }
+        self.begin_path(core, now);
         self.receiver.establish(theirs.first_sequence, self.receives.head(), most);
         self.reads.reset();
         core.connections += 1;
@@ -353,6 +358,7 @@ impl Endpoint {
             core.connections -= 1;
             core.divide();
             self.receiver.forget(core);
+            self.give_search_up(core);
             if let Some(reason) = tell {
                 let envelope = Envelope {
                     to: self.peer.0,

@@ -79,6 +79,8 @@ impl Engine {
             Control::Close { reason, ack } => self.closed(now, &envelope, reason, ack, out),
             Control::Closed => self.core.end_farewell(peer, envelope.identity),
             Control::Reset => self.reset(now, &envelope, out),
+            Control::Probe(probe) => self.asked_for_length(now, &envelope, probe, frame.len(), out),
+            Control::Probed(probe) => self.length_came(now, &envelope, probe),
         }
     }
 

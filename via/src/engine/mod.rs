@@ -24,9 +24,11 @@ mod management;
 mod names;
 mod not_ready;
 mod output;
+pub(crate) mod paths;
 mod poll;
 mod reads;
 mod receiver;
+pub(crate) mod search;
 mod sender;
 #[cfg(test)]
 pub(crate) mod simulation;
@@ -118,6 +120,7 @@ impl Engine {
         }
         // Lengths in frames have 16 bits.
         config.mtu = config.mtu.min(u16::MAX as usize);
+        config.largest = config.largest.clamp(config.mtu, u16::MAX as usize);
         Ok(Self {
             core: Core::new(config),
             vis: Vec::new(),
@@ -228,6 +231,13 @@ impl Engine {
     fn look(&self, vi: ViId) -> Option<&Endpoint> {
         let slot = self.vis.get(vi.slot())?;
         slot.endpoint.as_deref().filter(|_| slot.generation == vi.generation())
+    }
+
+    /// Bytes of a message that go with one frame of its connection, as far as the way to the peer is known; none without a
+    /// connection.
+    pub fn path_mtu(&self, vi: ViId) -> Option<usize> {
+        let endpoint = self.look(vi).filter(|endpoint| endpoint.state == ViState::Connected)?;
+        Some(endpoint.sender.room as usize)
     }
 
     /// Its state; none for an interface that is no more.

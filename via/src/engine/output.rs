@@ -31,6 +31,10 @@ pub trait Output {
         self.transmit(frame, &[], FrameToken::NO_MEMORY)
     }
 
+    /// Offers a frame that manages, with zeros behind it, so that it has `len` bytes: more than an [`Output::manage`] may
+    /// have, and no more than the adapter sends.
+    fn probe(&mut self, frame: &[u8], len: usize) -> Sent;
+
     /// A descriptor is done with; exactly once for each that was posted, in the order of its queue.
     fn complete(&mut self, completion: Completion);
 

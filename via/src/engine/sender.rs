@@ -1,6 +1,7 @@
 //! The sending half of a connection: descriptors are cut into frames, and frames are sent until acknowledged.
 
 mod long;
+mod span;
 
 use super::congestion::{Timeout, Window};
 use super::core::{Core, Gap};
@@ -12,6 +13,7 @@ use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::wire::{ETHERNET, FIXED, Words, crc, put_u32};
 use crate::{Operation, Segment, Status};
+use span::Span;
 
 /// Most frames in flight: what a selective acknowledgement can tell apart.
 pub(super) const WINDOW: usize = 64;
@@ -89,7 +91,11 @@ pub(super) struct Sender {
     /// Once the time-out has run out: from when on it was counted the first time.
     progress: Time,
     /// Payload of a frame without extensions.
-    room: u32,
+    pub(super) room: u32,
+    /// How long frames may be.
+    span: Span,
+    /// When it is looked for a longer one, if a message wants it.
+    pub(super) look_at: Time,
     window: Window,
     timeout: Timeout,
     flights: Box<[Flight; WINDOW]>,
@@ -123,6 +129,8 @@ impl Sender {
             timer_from: Time(0),
             progress: Time(0),
             room: 0,
+            span: Span::default(),
+            look_at: Time::NEVER,
             window: Window::new(tuning.window),
             timeout: Timeout::new(tuning),
             flights: Box::new([Flight::default(); WINDOW]),
@@ -144,9 +152,9 @@ impl Sender {
         max_transfer_size: u32,
         [work, answer]: [u32; 2],
     ) {
-        let mtu = (theirs.mtu as usize).min(config.mtu);
-        let header = FIXED - ETHERNET + if integrity { 4 } else { 0 };
-        self.room = (mtu - header) as u32;
+        self.span = Span::new(config, theirs.mtu, integrity);
+        self.room = self.span.room(self.span.sure);
+        // Never more than at the beginning: it may grow, and comes back to this.
         self.plain = self.room.min(max_transfer_size) >= PlainSend::MOST;
         self.peer_window = u32::from(theirs.window);
         self.sacked = 0;
@@ -477,6 +485,17 @@ impl Endpoint {
         cursor.offset != 0 || self.sends.get(cursor.work).is_none_or(|work| self.reads.may_begin(work))
     }
 
+    /// Whether the next new frame is of a message that takes several: of what was posted, or of an answer.
+    #[inline(never)]
+    fn wants_longer_frames(&self, answer: bool) -> bool {
+        let (works, cursor) = if answer {
+            (&self.reads.answers, &self.sender.answering)
+        } else {
+            (&self.sends, &self.sender.cursor)
+        };
+        works.get(cursor.work).is_some_and(|work| work.outgoing() > self.sender.room)
+    }
+
     /// Whether the next new frame is one of an answer: they go first, but not into the middle of a message.
     fn answers_next(&self) -> bool {
         let sender = &self.sender;
@@ -581,6 +600,9 @@ impl Endpoint {
             // Answers go first, but not into the middle of a message.
             let answers = self.answers_next();
             if (answers || self.may_go_on()) && self.sender.lost == 0 {
+                if now >= self.sender.look_at && self.wants_longer_frames(answers) {
+                    self.look_for_path(core, now, out);
+                }
                 let sent = self.send_long(core, now, answers, left, out);
                 left -= sent;
                 if sent != 0 {

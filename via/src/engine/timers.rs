@@ -27,6 +27,7 @@ impl Endpoint {
         if !self.tend_not_ready(core, now, out) {
             return;
         }
+        self.tend_search(core, now, out);
         self.sender.skip(core.gap);
         let tuning = &core.config.tuning;
         let peer_timeout = tuning.peer_timeout;
@@ -36,7 +37,10 @@ impl Endpoint {
                 self.asked = now;
             }
             let silent = self.probes >= PROBES && now.since(self.asked) >= peer_timeout;
-            if silent || self.sender.stalled(now) >= 4 * peer_timeout {
+            let stalled = self.sender.stalled(now);
+            let stuck = stalled >= peer_timeout && self.sender.is_stuck_with_long();
+            if silent || stuck || stalled >= 4 * peer_timeout {
+                self.doubt_path(core, now, silent);
                 let loss = ConnectionLoss::PeerSilent;
                 return self.break_off(core, now, loss, Some(CloseReason::Silent), out);
             }

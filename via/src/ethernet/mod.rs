@@ -380,6 +380,10 @@ impl engine::Output for Receiving<'_> {
         self.port.answers.keep(frame)
     }
 
+    fn probe(&mut self, _: &[u8], _: usize) -> engine::Sent {
+        engine::Sent::Full
+    }
+
     fn posted_meanwhile(&mut self) -> Option<Post> {
         self.sinks.posts().pop()
     }
@@ -442,6 +446,20 @@ impl engine::Output for Out<'_> {
             return engine::transmit_as_bytes(self, header, len, part, token);
         }
         match self.port.transmitter.transmit_long(self.adapter, header, len, part, token) {
+            Ok(sent) => {
+                self.port.due |= Due::FLUSH;
+                sent
+            }
+            Err(e) => self.port.fails(e),
+        }
+    }
+
+    fn probe(&mut self, frame: &[u8], len: usize) -> engine::Sent {
+        // It goes to another host, and is of no interface of class Pio.
+        if self.port.due.contains(Due::FAULT) {
+            return engine::Sent::Full;
+        }
+        match self.port.transmitter.transmit_padded(self.adapter, frame, len) {
             Ok(sent) => {
                 self.port.due |= Due::FLUSH;
                 sent
@@ -582,6 +600,10 @@ impl Provider for Ethernet {
 
     fn state(&self, vi: ViId) -> Option<ViState> {
         self.engine.state(vi)
+    }
+
+    fn path_mtu(&self, vi: ViId) -> Option<usize> {
+        self.engine.path_mtu(vi)
     }
 
     fn post_send(&mut self, vi: ViId, descriptor: Box<Descriptor>, sinks: &mut Sinks) -> Result<()> {

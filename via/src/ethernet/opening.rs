@@ -16,6 +16,7 @@ use super::udp::UdpAdapter;
 use super::{Due, Ethernet, Port};
 use crate::engine::{self, Engine, EngineConfig, Time, Tuning};
 use crate::memory::RegionLimits;
+use crate::wire::ETHERNET;
 use crate::{Clock, Encapsulation, NetAddress, NicProperties, Result};
 
 /// Nanoseconds after which a peer on a lossless wire is asked what has become of a frame.
@@ -37,6 +38,7 @@ impl Ethernet {
             mac: about.mac,
             name: name.to_owned(),
             mtu: about.mtu,
+            largest: about.max_frame.saturating_sub(ETHERNET),
             rx_slots: about.rx_slots,
             // One segment of a frame is its header.
             max_segments: about.max_segments - 1,

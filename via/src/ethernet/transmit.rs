@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use uvia_driver::dma::{DmaDomain, DmaSegment, DmaSlots};
+use uvia_driver::dma::{DmaDomain, DmaMemory, DmaSegment, DmaSlots, Rights};
 use uvia_driver::nic::{Nic, NicProperties, TxFrame};
 
 use crate::Result;
 use crate::descriptor::SegmentBytes;
 use crate::engine::{FrameToken, PayloadPart, PlainSend, Sent};
-use crate::wire::FIXED;
 use crate::wire::control::MAX_CONTROL;
 use crate::wire::data::MAX_HEADER;
+use crate::wire::{ETHERNET, FIXED};
 
 /// Bytes of a slot: the header, or a whole frame that manages, and a small payload behind it.
 pub(super) const SLOT: usize = 512;
@@ -39,6 +39,9 @@ pub(super) struct Transmitter {
     /// Below this many free slots they are collected from the adapter: half of them; all, while frames refer to
     /// registered memory, which somebody waits for.
     low: usize,
+    /// Zeros, for what goes behind a short frame that is to be a long one; none where the adapter sends no longer frames
+    /// than the network surely carries.
+    padding: Option<DmaMemory>,
 }
 
 /// Numbers of slots that are free. Each is in it once at most, so that they all have room, and taking one back calls
@@ -72,6 +75,9 @@ impl Transmitter {
             tokens: vec![FrameToken::NO_MEMORY; count],
             referenced: 0,
             low: count / 2,
+            padding: (about.max_frame > about.mtu + ETHERNET)
+                .then(|| DmaMemory::allocate(domain.clone(), about.max_frame, Rights::READ))
+                .transpose()?,
         })
     }
 
@@ -196,6 +202,26 @@ impl Transmitter {
                 self.refers(number, token);
                 Ok(Sent::Referenced)
             }
+            otherwise => self.refused(number, otherwise),
+        }
+    }
+
+    /// Puts a frame that manages into the adapter's ring, with zeros behind it up to `len` bytes.
+    pub(super) fn transmit_padded(
+        &mut self,
+        adapter: &mut dyn Nic,
+        frame: &[u8],
+        len: usize,
+    ) -> Result<Sent> {
+        let Some(padding) = &self.padding else { return Ok(Sent::Full) };
+        let zeros = padding.segment(0..len.saturating_sub(frame.len()).max(1))?;
+        let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
+        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
+        slot.write_bytes(0, frame);
+        // The zeros stay where they are, whatever the adapter does with the frame and when.
+        let segments = [slot.segment(frame.len()), zeros];
+        match adapter.transmit(&TxFrame { segments: &segments, token: number.into() }) {
+            Ok(true) => Ok(Sent::Copied),
             otherwise => self.refused(number, otherwise),
         }
     }

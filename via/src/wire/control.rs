@@ -10,6 +10,7 @@
 //! Close             48 reason (1), zero (3)   52 acknowledgement (4)
 //! Query, Answer     48 bytes of the name (1), zero (3)   52 these bytes; the sender's identity is a nonce that
 //!                   the answer gives back as the destination's
+//! Probe, Probed     48 number (4)   52 bytes of the probe from 14 on (2), zero (2)
 //! NoMatch, Cancel, Closed, Reset: nothing more
 //! ```
 //!
@@ -32,6 +33,8 @@ const RESET: u8 = 23;
 const QUERY: u8 = 24;
 const ANSWER: u8 = 25;
 const PEER: u8 = 26;
+const PROBE: u8 = 27;
+const PROBED: u8 = 28;
 
 const LENGTH_AT: usize = 16;
 const SLOT_AT: usize = 18;
@@ -87,6 +90,22 @@ pub(crate) enum CloseReason {
     MemoryGone = 6,
 }
 
+/// A frame of a length that the way to the peer may not carry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Probe {
+    /// What its answer is known by.
+    pub number: u32,
+    /// Bytes of the frame after its first 14, as of an MTU.
+    pub mtu: u16,
+}
+
+impl Probe {
+    /// Whether a frame of `len` bytes is as long as it says. It may be padded further.
+    pub(crate) fn is_whole(&self, len: usize) -> bool {
+        len >= super::ETHERNET + usize::from(self.mtu)
+    }
+}
+
 /// A management frame's own part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control<'a> {
@@ -101,6 +120,8 @@ pub(crate) enum Control<'a> {
     Reset,
     Query { name: &'a str },
     Answer { name: &'a str },
+    Probe(Probe),
+    Probed(Probe),
 }
 
 /// Reads a management frame from a copy of it; none unless every field is right.
@@ -151,6 +172,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<(Envelope, Control<'_>)> {
             let name = std::str::from_utf8(counted(body, MAX_NAME)?).ok().filter(|n| !n.is_empty())?;
             if kind == QUERY { Control::Query { name } } else { Control::Answer { name } }
         }
+        PROBE => Control::Probe(parse_probe(body)?),
+        PROBED => Control::Probed(parse_probe(body)?),
         NO_MATCH if body.is_empty() => Control::NoMatch,
         CANCEL if body.is_empty() => Control::Cancel,
         CLOSED if body.is_empty() => Control::Closed,
@@ -197,6 +220,12 @@ fn parse_offer(body: &[u8]) -> Option<Offer<'_>> {
     sound.then_some(offer)
 }
 
+fn parse_probe(body: &[u8]) -> Option<Probe> {
+    let probe = Probe { number: u32_at(body, 0), mtu: u16_at(body, 4) };
+    let sound = body.len() == 8 && body[6..] == [0; 2] && probe.mtu as usize > super::data::OVERHEAD;
+    sound.then_some(probe)
+}
+
 /// Bytes with their count before them, which must be all that there is.
 fn counted(body: &[u8], limit: usize) -> Option<&[u8]> {
     let (fixed, bytes) = body.split_at_checked(4)?;
@@ -219,6 +248,8 @@ pub(crate) fn emit(envelope: &Envelope, control: &Control<'_>) -> Vec<u8> {
         Control::Reset => RESET,
         Control::Query { .. } => QUERY,
         Control::Answer { .. } => ANSWER,
+        Control::Probe(_) => PROBE,
+        Control::Probed(_) => PROBED,
     };
     put_start(&mut frame, envelope.to, envelope.from, kind);
     put_u16(&mut frame, SLOT_AT, envelope.slot);
@@ -235,6 +266,11 @@ pub(crate) fn emit(envelope: &Envelope, control: &Control<'_>) -> Vec<u8> {
             frame.extend_from_slice(&ack.to_le_bytes());
         }
         Control::Query { name } | Control::Answer { name } => put_counted(&mut frame, name.as_bytes()),
+        Control::Probe(probe) | Control::Probed(probe) => {
+            frame.extend_from_slice(&probe.number.to_le_bytes());
+            frame.extend_from_slice(&probe.mtu.to_le_bytes());
+            frame.extend_from_slice(&[0; 2]);
+        }
         Control::NoMatch | Control::Cancel | Control::Closed | Control::Reset => {}
     }
     let len = frame.len() - super::ETHERNET;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::control::{CloseReason, Control, Envelope, Offer, emit};
+use super::control::{CloseReason, Control, Envelope, Offer, Probe, emit};
 use super::data::{self, Extensions, Fixed, MAX_HEADER, Remote, Route};
 use crate::ReliabilityLevel;
 
@@ -100,6 +100,8 @@ const OFFER: Offer<'_> = Offer {
     private_data: b"x",
 };
 
+const PROBE: Probe = Probe { number: 0x7a7b_7c7d, mtu: 0x2345 };
+
 fn every_control() -> Vec<(&'static str, Control<'static>)> {
     vec![
         ("Request", Control::Request(OFFER)),
@@ -113,6 +115,8 @@ fn every_control() -> Vec<(&'static str, Control<'static>)> {
         ("Reset", Control::Reset),
         ("Query", Control::Query { name: "host" }),
         ("Answer", Control::Answer { name: "host" }),
+        ("Probe", Control::Probe(PROBE)),
+        ("Probed", Control::Probed(PROBE)),
     ]
 }
 
@@ -282,6 +286,15 @@ fn what_other_kinds_say() {
     assert_eq!((value(&frame, &name, "name count"), value(&frame, &name, "zero")), (3, 0));
     assert_eq!(&frame[name["name"].0..][..3], b"who");
 
+    let probe = fields("Probe, Probed");
+    for control in [Control::Probe(PROBE), Control::Probed(PROBE)] {
+        let frame = emit(&ENVELOPE, &control);
+        for (field, expected) in [("number", PROBE.number.into()), ("mtu", PROBE.mtu.into()), ("zero", 0)] {
+            assert_eq!(value(&frame, &probe, field), expected, "{field}");
+        }
+    }
+    assert_eq!(probe.len(), 3, "a field that is not looked at");
+
     let close = fields("Close");
     let reasons = numbers("Close", "reason");
     for (name, reason) in [
@@ -303,6 +316,7 @@ fn what_other_kinds_say() {
 
 #[test]
 fn times_and_limits() {
+    use crate::engine::search;
     let tuning = crate::engine::Tuning::default();
     let flat = DOCUMENT.split_whitespace().collect::<Vec<_>>().join(" ");
     let (milli, micro, second) = (1_000_000, 1_000, 1_000_000_000);
@@ -310,6 +324,7 @@ fn times_and_limits() {
         format!("after {} frames (or a quarter of the window)", tuning.ack_every),
         format!("after {} ms, with DRY after {} us", tuning.ack_delay / milli, tuning.ack_delay_dry / micro),
         format!("nothing was heard for {} s", tuning.keep_alive / second),
+        format!("for {} s although the peer is heard", tuning.peer_timeout / second),
         format!("has been silent for {} s", tuning.peer_timeout / second),
         format!("At most {} are in flight", tuning.window),
         format!("from {} to {} ms", tuning.rto_min / milli, tuning.rto_max / milli),
@@ -317,6 +332,10 @@ fn times_and_limits() {
         format!("so not before {} ms", tuning.rto_min / milli),
         format!("after {} s at most, by Close", crate::ViAttributes::MAX_NOT_READY.as_secs()),
         format!("At most {} wait;", crate::ethernet::LOOPED),
+        format!("tried {} times, after 20, 40, 80 ms", search::TRIES),
+        format!("then {} and then {}", search::RUNGS[0], search::RUNGS[1]),
+        format!("known for {} s", crate::engine::paths::AGE / second),
+        format!("the last {} hosts", crate::engine::paths::HOSTS),
     ] {
         assert!(flat.contains(&sentence), "WIRE.md does not say {sentence:?}");
     }

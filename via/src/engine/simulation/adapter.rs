@@ -59,7 +59,8 @@ pub(super) struct Port {
     pub(super) offered: u64,
     pub(super) behaviour: Behaviour,
     pub(super) max_segments: usize,
-    pub(super) mtu: usize,
+    /// Bytes of a frame after its first 14, at most.
+    pub(super) largest: usize,
     /// Regions that peers read while their owner changes them.
     pub(super) shared: Vec<MemoryHandle>,
     /// What a byte takes onto the wire, nanoseconds; and when the last one is there.
@@ -74,7 +75,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    pub(super) fn new(behaviour: Behaviour, max_segments: usize, mtu: usize, seed: u64) -> Self {
+    pub(super) fn new(behaviour: Behaviour, max_segments: usize, largest: usize, seed: u64) -> Self {
         Self {
             now: 0,
             completions: VecDeque::new(),
@@ -83,7 +84,7 @@ impl Port {
             offered: 0,
             behaviour,
             max_segments,
-            mtu,
+            largest,
             shared: Vec::new(),
             per_byte: 0,
             free_at: 0,
@@ -143,7 +144,7 @@ impl Output for Port {
         self.offered += 1;
         assert!(payload.len() <= self.max_segments, "{} payload segments", payload.len());
         let len: usize = header.len() + payload.iter().map(|part| part.len).sum::<usize>();
-        assert!(len <= self.mtu + 14, "a frame of {len} bytes");
+        assert!(len <= self.largest + 14, "a frame of {len} bytes");
         assert!(payload.iter().all(|part| part.len != 0));
         if self.queue.len() + self.done.len() >= self.behaviour.slots {
             return Sent::Full;
@@ -170,6 +171,21 @@ impl Output for Port {
         let entry = Entry { bytes, reference, fetch_at };
         self.queue.push_back(entry);
         if copied { Sent::Copied } else { Sent::Referenced }
+    }
+
+    fn probe(&mut self, frame: &[u8], len: usize) -> Sent {
+        self.offered += 1;
+        assert!(len <= self.largest + 14 && frame.len() <= len, "a probe of {len} bytes");
+        if self.queue.len() + self.done.len() >= self.behaviour.slots {
+            return Sent::Full;
+        }
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.extend_from_slice(frame);
+        bytes.resize(len, 0);
+        let fetch_at = self.free_at.max(self.now) + len as u64 * self.per_byte;
+        self.free_at = fetch_at;
+        self.queue.push_back(Entry { bytes, reference: None, fetch_at });
+        Sent::Copied
     }
 
     fn complete(&mut self, completion: Completion) {

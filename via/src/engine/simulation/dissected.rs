@@ -9,8 +9,8 @@ use super::capture::{AGAIN, dissect, dissect_with};
 use super::pair::{Pair, SECOND};
 use super::rng::Rng;
 use super::world::{Faults, TAG, World, config};
-use crate::engine::Tuning;
-use crate::wire::control::{CloseReason, Control, Envelope, MAX_CONTROL, Offer, emit, parse};
+use crate::engine::{EngineConfig, Tuning};
+use crate::wire::control::{CloseReason, Control, Envelope, MAX_CONTROL, Offer, Probe, emit, parse};
 use crate::wire::data::{self, Extensions, Fixed, Remote, Route};
 use crate::wire::{self, FIXED, put_u32};
 use crate::{Descriptor, MacAddress, NetAddress, ReliabilityLevel, ViAttributes};
@@ -66,6 +66,7 @@ const FIELDS: &[&str] = &[
     "uvia.private_data",
     "uvia.reason",
     "uvia.name",
+    "uvia.number",
     "uvia.malformed",
     "uvia.crc.bad",
 ];
@@ -230,7 +231,8 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
         CloseReason::MemoryGone,
     ];
     let (reason, ack) = (reasons[rng.below(reasons.len() as u64) as usize], rng.next() as u32);
-    let control = match rng.below(11) {
+    let probe = Probe { number: rng.next() as u32, mtu: 67 + rng.below(9_000) as u16 };
+    let control = match rng.below(13) {
         0 => Control::Request(offer),
         1 => Control::Accept(offer),
         2 => Control::Peer(offer),
@@ -241,6 +243,8 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
         7 => Control::Closed,
         8 => Control::Reset,
         9 => Control::Query { name: &name },
+        10 => Control::Probe(probe),
+        11 => Control::Probed(probe),
         _ => Control::Answer { name: &name },
     };
     let envelope = Envelope {
@@ -250,7 +254,10 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
         identity: rng.next(),
         sender: rng.next(),
     };
-    let frame = emit(&envelope, &control);
+    let mut frame = emit(&envelope, &control);
+    if let Control::Probe(probe) = control {
+        frame.resize(14 + usize::from(probe.mtu), 0);
+    }
     let mut shown: Shown = vec![
         ("uvia.version", "1".to_owned()),
         ("uvia.kind", frame[15].to_string()),
@@ -292,6 +299,12 @@ fn managing(rng: &mut Rng) -> (Vec<u8>, Shown) {
             shown.extend([("uvia.reason", (reason as u8).to_string()), ("uvia.ack", ack.to_string())]);
         }
         Control::Query { name } | Control::Answer { name } => shown.push(("uvia.name", name.to_owned())),
+        Control::Probe(probe) | Control::Probed(probe) => {
+            shown.extend([
+                ("uvia.number", format!("0x{:08x}", probe.number)),
+                ("uvia.mtu", probe.mtu.to_string()),
+            ]);
+        }
         Control::NoMatch | Control::Cancel | Control::Closed | Control::Reset => {}
     }
     (frame, shown)
@@ -331,7 +344,10 @@ pub(super) fn takes(frame: &[u8]) -> (bool, bool) {
             let checked = fixed.flags & data::CRC != 0;
             (sound, !sound || !checked || data::verify(&fixed, &RxFrame::from_slice(frame)))
         }
-        Some(_) => (parse(&frame[..frame.len().min(MAX_CONTROL)]).is_some(), true),
+        Some(_) => match parse(&frame[..frame.len().min(MAX_CONTROL)]) {
+            Some((_, Control::Probe(probe))) => (probe.is_whole(frame.len()), true),
+            parsed => (parsed.is_some(), true),
+        },
         None => (false, true),
     }
 }
@@ -397,7 +413,8 @@ fn conversation() -> Vec<Vec<u8>> {
     let faults =
         Faults { delay: 5_000, loss: 30_000, reordering: 50_000, late: 100_000, ..Faults::default() };
     let tuning = Tuning { integrity: true, ..Tuning::default() };
-    let mut world = World::new(3, faults, &behaviour, (0..2).map(|n| config(n, 3, tuning.clone())).collect());
+    let configs = (0..2).map(|n| EngineConfig { largest: 4000, ..config(n, 3, tuning.clone()) }).collect();
+    let mut world = World::new(3, faults, &behaviour, configs);
     world.trace = Some(Vec::new());
     let mut attributes = ViAttributes::new(TAG);
     attributes.rdma_read = true;
@@ -450,7 +467,7 @@ fn a_conversation_of_two_engines_has_nothing_to_mark() {
         assert!(!row[2].contains(AGAIN));
         kinds.insert(row[2].parse::<u8>().unwrap());
     }
-    for kind in [data::DATA, data::ACK, 16, 17, 19, 20, 21, 22, 24, 25, 26] {
+    for kind in [data::DATA, data::ACK, 16, 17, 19, 20, 21, 22, 24, 25, 26, 27, 28] {
         assert!(kinds.contains(&kind), "no frame of kind {kind} among {kinds:?}");
     }
 }

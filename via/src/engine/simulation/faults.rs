@@ -17,7 +17,19 @@ const LONG_ONE_IN: u64 = 9;
 /// Of the others: enough for what a wire does to be seen, and for different wires to be seen in the time.
 const FEW_MESSAGES: u64 = 160;
 
-fn run(seed: u64) {
+/// What a seed came to.
+#[derive(Default)]
+struct Outcome {
+    /// A connection used longer frames than its network surely carries.
+    long: bool,
+    /// The wire came to carry less, and a connection ended of it.
+    shrunk: bool,
+}
+
+/// Of a million seeds, those whose wire comes to carry less while it is used.
+const SHRINKING: u64 = 30_000;
+
+fn run(seed: u64) -> Outcome {
     let mut rng = Rng(seed);
     let mut faults =
         Faults { delay: 1_000 + rng.below(50_000), jitter: rng.below(20_000), ..Faults::default() };
@@ -66,7 +78,21 @@ fn run(seed: u64) {
         config.max_segments = 1 + rng.below(8) as usize;
         config.rx_slots = 16 + rng.below(500) as usize;
     }
+    // How long frames may be is a matter of its own: whatever it is, the rest of a seed is the same.
+    let mut ways = Rng(!seed);
+    for config in &mut configs {
+        if ways.chance(600_000) {
+            config.largest = config.mtu + ways.below(9_000) as usize;
+        }
+    }
+    let sure: Vec<_> = configs.iter().map(|config| config.mtu).collect();
     let mut world = World::new(rng.next(), faults, &behaviour, configs);
+    for (carries, sure) in world.carries.iter_mut().zip(&sure) {
+        if ways.chance(500_000) {
+            *carries = sure + ways.below(9_000) as usize;
+        }
+    }
+    let mut shrinks = if ways.chance(SHRINKING) { ways.below(SECOND / 5) } else { u64::MAX };
 
     if std::env::var("UVIA_SEED").is_ok() {
         println!("{:?} {behaviour:?} {hosts} hosts, {tuning:?}", world.faults);
@@ -101,25 +127,42 @@ fn run(seed: u64) {
         }
     }
 
+    let mut outcome = Outcome::default();
     let limit = world.now + 3_000 * SECOND;
     while !streams.iter().all(Stream::is_done) {
         for stream in &mut streams {
             stream.work(&mut world);
         }
+        if world.now >= shrinks {
+            world.carries.clone_from(&sure);
+            shrinks = 0;
+        }
         if !world.step(limit) {
             let states: Vec<_> = streams.iter().map(Stream::messages).collect();
             panic!("no end after {} s of virtual time: {states:?} messages", world.now / SECOND);
         }
-        hand_out(&mut world, &mut streams);
+        if let Some((host, event)) = hand_out(&mut world, &mut streams) {
+            // Where frames that were in flight can come no more, a connection ends; and only there.
+            let silent = matches!(event, Event::Broken { loss: ConnectionLoss::PeerSilent, .. });
+            let allowed = silent && shrinks == 0;
+            assert!(allowed, "host {host} at {} us: {event:?}; {:?}", world.now / 1000, world.faults);
+            outcome.shrunk = true;
+            return outcome;
+        }
     }
+    outcome.long = ends.iter().flat_map(|(a, b)| [a, b]).any(|(host, vi)| {
+        let carried = world.hosts[*host].engine.path_mtu(*vi);
+        carried.is_some_and(|bytes| bytes > sure[*host])
+    });
     finish(world, streams, &ends);
+    outcome
 }
 
-/// Gives completions to the streams that they belong to.
-fn hand_out(world: &mut World, streams: &mut [Stream]) {
+/// Gives completions to the streams that they belong to; answers with what else has happened.
+fn hand_out(world: &mut World, streams: &mut [Stream]) -> Option<(usize, Event)> {
     for host in 0..world.hosts.len() {
         if let Some(event) = world.event(host) {
-            panic!("host {host} at {} us: {event:?}; {:?}", world.now / 1000, world.faults);
+            return Some((host, event));
         }
         while let Some(completion) = world.hosts[host].port.completions.pop_front() {
             let is_send = completion.queue == crate::WorkQueue::Send;
@@ -130,6 +173,7 @@ fn hand_out(world: &mut World, streams: &mut [Stream]) {
             stream.take(completion);
         }
     }
+    None
 }
 
 type End = (usize, crate::ViId);
@@ -187,13 +231,21 @@ fn part(n: u64) {
         (_, _, true) => SEEDS / 20,
         _ => SEEDS,
     };
+    let (mut long, mut shrunk) = (0, 0);
     for seed in (n..seeds).step_by(PARTS as usize) {
-        if catch_unwind(AssertUnwindSafe(|| run(seed))).is_err() {
-            panic!(
+        match catch_unwind(AssertUnwindSafe(|| run(seed))) {
+            Ok(outcome) => {
+                long += u64::from(outcome.long);
+                shrunk += u64::from(outcome.shrunk);
+            }
+            Err(_) => panic!(
                 "seed {seed} failed; again: UVIA_SEED={seed} cargo test -p uvia --lib simulation::faults::replay"
-            );
+            ),
         }
     }
+    println!("of {} seeds {long} had long frames, and {shrunk} lost the way for them", seeds / PARTS);
+    assert!(seeds < 400 || long * PARTS * 20 > seeds, "hardly a seed finds that longer frames come");
+    assert!(seeds < SEEDS || shrunk > 0, "no seed loses the way for them");
 }
 
 #[test]

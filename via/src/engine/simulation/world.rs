@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) rng: Rng,
     /// Frames that reached a host.
     pub(super) delivered: u64,
+    /// By the host that sends: bytes of a frame, after its first 14, that the wire carries. Longer ones are lost.
+    pub(super) carries: Vec<usize>,
     /// All frames from this host are lost.
     pub(super) cut: Option<usize>,
     /// What went over the wire, when that is wanted.
@@ -77,6 +79,7 @@ pub(super) fn config(n: usize, seed: u64, tuning: Tuning) -> EngineConfig {
         mac: mac(n),
         name: format!("host{n}"),
         mtu: 1500,
+        largest: 1500,
         rx_slots: 256,
         max_segments: 4,
         seed: seed.wrapping_mul(31).wrapping_add(n as u64),
@@ -92,17 +95,23 @@ pub(super) fn mac(n: usize) -> MacAddress {
 impl World {
     pub(super) fn new(seed: u64, faults: Faults, behaviour: &Behaviour, configs: Vec<EngineConfig>) -> Self {
         let mut rng = Rng(seed);
-        let hosts = configs
+        let hosts: Vec<_> = configs
             .into_iter()
             .map(|config| Host {
                 mac: config.mac,
-                port: Port::new(behaviour.clone(), config.max_segments, config.mtu, rng.next()),
+                port: Port::new(
+                    behaviour.clone(),
+                    config.max_segments,
+                    config.largest.max(config.mtu),
+                    rng.next(),
+                ),
                 engine: Engine::new(config).unwrap(),
                 dead: false,
             })
             .collect();
         Self {
             now: 1_000,
+            carries: vec![usize::MAX; hosts.len()],
             hosts,
             faults,
             domain: Arc::default(),
@@ -137,7 +146,8 @@ impl World {
         if let Some(trace) = &mut self.trace {
             trace.push(bytes.to_vec());
         }
-        if self.cut == Some(from) || self.is_wire_dead() {
+        let len = bytes.len() - 14;
+        if self.cut == Some(from) || self.is_wire_dead() || len > self.carries[from] {
             return;
         }
         for to in 0..self.hosts.len() {
@@ -145,7 +155,8 @@ impl World {
             if to == from || !(meant || self.faults.hub || self.hosts.len() == 2) {
                 continue;
             }
-            if self.rng.chance(self.faults.loss) {
+            // An adapter takes no frame that it has no buffer for.
+            if len > self.hosts[to].port.largest || self.rng.chance(self.faults.loss) {
                 continue;
             }
             let copies = if self.rng.chance(self.faults.duplication) { 2 } else { 1 };

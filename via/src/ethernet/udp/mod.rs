@@ -105,8 +105,8 @@ impl UdpAdapter {
         // A datagram's length has 16 bits.
         let most = properties.mtu.min(usize::from(u16::MAX)).saturating_sub(OUTER);
         properties.mtu = most;
-        // What all networks on the way surely carry, and no more: an adapter's own limit says nothing of theirs.
-        properties.max_frame = properties.max_frame.saturating_sub(OUTER).min(most + ETHERNET);
+        let longest = properties.max_frame.min(usize::from(u16::MAX) + ETHERNET);
+        properties.max_frame = longest.saturating_sub(OUTER);
         // Routers lose frames.
         properties.lossless = false;
         let frames = DmaSlots::allocate(domain.clone(), OWN_FRAMES)?;
