@@ -18,7 +18,7 @@ mod vi_pair;
 pub use crowd::Crowd;
 pub use idle::Idle;
 pub use long_writes::LongWrites;
-pub use memory_nic::{Faults, MemoryNic, memory_pair, memory_pair_with};
+pub use memory_nic::{Faults, MemoryNic, long_memory_pair, memory_pair, memory_pair_with};
 pub use misdirected::Misdirected;
 pub use pages::Pages;
 pub use pinned::PinnedDomain;

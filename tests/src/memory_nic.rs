@@ -12,8 +12,10 @@ use uvia_driver::dma::{IdentityDomain, copy};
 use uvia_driver::nic::{Link, MacAddress, Nic, NicProperties, NicStatistics, RxFilter, RxFrame, TxFrame};
 use uvia_driver::{Error, Result};
 
-const SLOT: usize = 2048;
+const SLOT: usize = 8192;
 const MTU: usize = 1500;
+/// The longest frame of adapters that take longer ones than the wire surely carries.
+const LONGEST: usize = 8188;
 
 /// What the wire between the two does to frames, by chance, in parts of 1024.
 #[derive(Debug, Clone, Copy, Default)]
@@ -24,6 +26,8 @@ pub struct Faults {
     pub duplicates: u32,
     /// For the chance; a run with the same seed and the same frames has the same faults.
     pub seed: u64,
+    /// Bytes of the longest frame that comes through; 0 for any.
+    pub carries: usize,
 }
 
 /// One direction: a ring of frame buffers with one writer and one reader.
@@ -78,6 +82,15 @@ pub fn memory_pair() -> (Box<MemoryNic>, Box<MemoryNic>, Arc<IdentityDomain>) {
 
 /// A pair over a wire with faults in both directions.
 pub fn memory_pair_with(faults: Faults) -> (Box<MemoryNic>, Box<MemoryNic>, Arc<IdentityDomain>) {
+    pair_of(MTU + 14, faults)
+}
+
+/// A pair whose adapters take longer frames than the wire surely carries.
+pub fn long_memory_pair(faults: Faults) -> (Box<MemoryNic>, Box<MemoryNic>, Arc<IdentityDomain>) {
+    pair_of(LONGEST, faults)
+}
+
+fn pair_of(max_frame: usize, faults: Faults) -> (Box<MemoryNic>, Box<MemoryNic>, Arc<IdentityDomain>) {
     let slots = 256;
     let (there, back) = (Wire::new(slots), Wire::new(slots));
     let unplugged = Arc::new(AtomicU64::new(0));
@@ -88,7 +101,7 @@ pub fn memory_pair_with(faults: Faults) -> (Box<MemoryNic>, Box<MemoryNic>, Arc<
                 driver: "memory",
                 mac: MacAddress([0x02, 0, 0, 0, 0, end + 1]),
                 mtu: MTU,
-                max_frame: MTU + 14,
+                max_frame,
                 tx_slots: slots,
                 rx_slots: slots,
                 max_segments: 16,
@@ -170,8 +183,11 @@ impl Nic for MemoryNic {
         if self.done.len() == self.done.capacity() {
             return Ok(false);
         }
-        let faulty = self.faults.loss > 0 || self.faults.duplicates > 0;
-        let lost = self.unplugged.load(Ordering::Relaxed) != 0 || (faulty && self.dice() < self.faults.loss);
+        let Faults { loss, duplicates, carries, .. } = self.faults;
+        let faulty = loss > 0 || duplicates > 0 || carries > 0;
+        let too_long = carries > 0 && bytes > carries;
+        let lost =
+            self.unplugged.load(Ordering::Relaxed) != 0 || (faulty && (too_long || self.dice() < loss));
         if !lost {
             if !self.put(frame, bytes) {
                 return Ok(false);

@@ -476,7 +476,7 @@ fn many_threads_post_and_reap_one_nic() {
 
 #[test]
 fn a_lossy_wire_is_not_seen() {
-    let faults = Faults { loss: 100, duplicates: 50, seed: 42 };
+    let faults = Faults { loss: 100, duplicates: 50, seed: 42, ..Faults::default() };
     let pair = ViPair::over_memory(memory_pair_with(faults));
     let data = bytes(300_000);
     let from = filled(&pair.a, &data);

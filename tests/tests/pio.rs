@@ -129,7 +129,7 @@ fn immediate_data_gather_lists_and_checks_go_along() {
 #[test]
 fn what_is_lost_is_sent_again_from_its_slot() {
     let memory = Memory::of_host();
-    let faults = Faults { loss: 100, duplicates: 50, seed: 3 };
+    let faults = Faults { loss: 100, duplicates: 50, seed: 3, ..Faults::default() };
     let count = if std::env::var_os("UVIA_QUICK").is_some() { 300 } else { 2000 };
     let pair = pio_pair(over(memory_pair_with(faults), &memory));
     let to = pair.b.memory(512 * 64).unwrap();

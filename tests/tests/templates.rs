@@ -108,13 +108,14 @@ fn a_template_arrives_as_it_was_when_it_was_sent() {
 
 #[test]
 fn a_template_that_is_lost_is_sent_again_as_it_was() {
-    let faults = Faults { loss: 100, duplicates: 50, seed: 5 };
+    let faults = Faults { loss: 100, duplicates: 50, seed: 5, ..Faults::default() };
     sends_many(&pair(&Memory::of_host(), faults, false), count());
 }
 
 #[test]
 fn a_template_is_checked_from_end_to_end_where_that_is_asked_for() {
-    let pair = pair(&Memory::of_host(), Faults { loss: 30, duplicates: 30, seed: 9 }, true);
+    let pair =
+        pair(&Memory::of_host(), Faults { loss: 30, duplicates: 30, seed: 9, ..Faults::default() }, true);
     sends_many(&pair, count() / 2);
     assert_eq!(pair.b.nic.statistics().damaged, 0);
 }

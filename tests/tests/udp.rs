@@ -78,7 +78,7 @@ fn exchange(pair: &ViPair, mut drive: impl FnMut()) {
 #[test]
 fn everything_works_over_udp_also_on_a_wire_that_loses_and_doubles() {
     for loss in [0, 20] {
-        let (a, b) = nics(Faults { loss, duplicates: loss, seed: 5 });
+        let (a, b) = nics(Faults { loss, duplicates: loss, seed: 5, ..Faults::default() });
         assert_eq!(a.properties().mac, UdpOptions::host(ip("10.0.0.1")));
         // Of the 1500 bytes that Ethernet carries: IPv4, UDP, the frame's first 14, and the fixed header's other 34.
         assert_eq!(a.properties().native_mtu, 1500 - 20 - 8 - 14 - 34);

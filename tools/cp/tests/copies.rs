@@ -28,7 +28,8 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// What both ends came to.
     fn run(&self) -> (Result<Copied, Failure>, Result<(), Failure>) {
-        let (a, b, domain) = memory_pair_with(Faults { loss: self.loss, duplicates: self.loss, seed: 3 });
+        let (a, b, domain) =
+            memory_pair_with(Faults { loss: self.loss, duplicates: self.loss, seed: 3, ..Faults::default() });
         let open = |adapter, name: &str| {
             let options = NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
             Nic::with_adapter(adapter, domain.clone(), options).unwrap()
