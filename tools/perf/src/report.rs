@@ -64,6 +64,8 @@ pub struct Bandwidth {
     pub sent: u64,
     /// Messages asked for.
     pub iterations: u64,
+    /// Bytes of a message that its longest frames carried in the end; 0 where that is not known.
+    pub frame: usize,
 }
 
 impl Bandwidth {
@@ -73,6 +75,7 @@ impl Bandwidth {
         self.elapsed += other.elapsed;
         self.sent += other.sent;
         self.iterations += other.iterations;
+        self.frame = other.frame;
     }
 
     /// Bytes a second, of messages of this size.

@@ -96,7 +96,10 @@ fn interfaces_beside_raw_frames_are_told_with_their_ratio() {
     let models = serve(folder.path());
     for (line, frames) in [
         ("lat --size 100", &[("raw-lat", "send", 100)][..]),
-        ("bw --op write --size 20000", &[("raw-bw", "copy", 1500), ("raw-bw", "send", 1500)]),
+        (
+            "bw --op write --size 20000",
+            &[("raw-bw", "copy", 1500), ("raw-bw", "send", 1500), ("raw-bw", "copy", 8174)],
+        ),
     ] {
         let line = format!("{line} --iterations 50 --rounds 2 --beside raw --json --pair");
         let rows = rows(&line, &perf(&line, models.names()).output().unwrap());
@@ -114,8 +117,8 @@ fn interfaces_beside_raw_frames_are_told_with_their_ratio() {
                 "{row}"
             );
             assert_eq!(
-                (&ratio["beside"], &ratio["beside_op"], &ratio["rounds"]),
-                (&(*test).into(), &(*op).into(), &2.into()),
+                (&ratio["beside"], &ratio["beside_op"], &ratio["beside_size"], &ratio["rounds"]),
+                (&(*test).into(), &(*op).into(), &(*size).into(), &2.into()),
                 "{ratio}"
             );
             let [ratio, least, greatest] =

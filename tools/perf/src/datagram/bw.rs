@@ -58,7 +58,7 @@ pub fn pair<L: Link>(
     };
     rounds(load.warmup(iterations))?;
     let (received, elapsed) = rounds(iterations)?;
-    Ok(Bandwidth { messages: received, elapsed, sent: iterations, iterations })
+    Ok(Bandwidth { messages: received, elapsed, sent: iterations, iterations, frame: 0 })
 }
 
 /// Against [`super::serve`], which counts and takes the time.
@@ -82,5 +82,11 @@ pub fn client<L: Link>(link: &mut L, session: u16, size: usize, load: &Load) -> 
             "of {iterations} packets of {size} bytes the other end counted {received} in {nanos} ns: no bandwidth can be told"
         )));
     }
-    Ok(Bandwidth { messages: received, elapsed: Duration::from_nanos(nanos), sent: iterations, iterations })
+    Ok(Bandwidth {
+        messages: received,
+        elapsed: Duration::from_nanos(nanos),
+        sent: iterations,
+        iterations,
+        frame: 0,
+    })
 }

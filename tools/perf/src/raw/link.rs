@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_wire_that_loses_frames_is_measured_nevertheless() {
-        let (mut a, mut b) = links(Some(Faults { loss: 100, duplicates: 0, seed: 1 }));
+        let (mut a, mut b) = links(Some(Faults { loss: 100, duplicates: 0, seed: 1, ..Faults::default() }));
         let load = load("t --size 64 --iterations 300 --warmup 0");
         run_pair(&mut a, &mut b, Test::Bandwidth, &load, subject(Test::Bandwidth)).unwrap();
     }

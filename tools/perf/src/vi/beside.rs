@@ -19,6 +19,8 @@ struct Ratio {
     size: usize,
     beside: &'static str,
     beside_op: &'static str,
+    /// Bytes of such a frame behind its Ethernet header.
+    beside_size: usize,
     rounds: u16,
     /// Latency: the median of all messages over that of all frames. Bandwidth: that of the median round over that of the
     /// frames' median round.
@@ -26,6 +28,26 @@ struct Ratio {
     /// The least and the greatest of a single round.
     least: f64,
     greatest: f64,
+}
+
+/// Frames that interfaces are compared with.
+#[derive(Clone, Copy)]
+struct Frames {
+    /// Their receiver keeps what they carry.
+    copies: bool,
+    /// As long as those of the interfaces, where these are longer than what the network surely carries.
+    long: bool,
+}
+
+impl Frames {
+    /// Bytes of each behind its Ethernet header, where the interfaces' have `used`; none where there are no such frames.
+    fn size(self, a: &RawLink, b: &RawLink, used: usize) -> Option<usize> {
+        let sure = a.usual_payload().min(b.usual_payload());
+        if !self.long {
+            return Some(sure);
+        }
+        Some(used.min(a.max_payload()).min(b.max_payload())).filter(|size| *size > sure)
+    }
 }
 
 /// One kind of test, over all rounds.
@@ -83,6 +105,7 @@ impl Tally {
             size: self.subject.size,
             beside: frames.subject.test,
             beside_op: frames.subject.op,
+            beside_size: frames.subject.size,
             rounds: self.figures.len() as u16,
             ratio: of(self.figure(test), frames.figure(test)),
             least: rounds().fold(f64::INFINITY, f64::min),
@@ -100,10 +123,10 @@ impl Ratio {
             Test::Latency => "median",
             Test::Bandwidth => "median round's bandwidth",
         };
-        let frames = if self.beside_op == "copy" { "frames that are copied" } else { "frames" };
+        let copied = if self.beside_op == "copy" { " that are copied" } else { "" };
         print_line(format_args!(
-            "# {} bytes: the {what} is {:.2} times that of {frames}; in single rounds of {}, {:.2} to {:.2} times",
-            self.size, self.ratio, self.rounds, self.least, self.greatest
+            "# {} bytes: the {what} is {:.2} times that of frames of {} bytes{copied}; in single rounds of {}, {:.2} to {:.2} times",
+            self.size, self.ratio, self.beside_size, self.rounds, self.least, self.greatest
         ))
     }
 }
@@ -116,29 +139,39 @@ pub fn run(test: Test, args: &ViArgs, load: &Load, devices: [&str; 2]) -> Result
         ));
     }
     let mut orders = Vec::new();
-    let driver = {
+    let (driver, native_mtu) = {
         let (a, b) = open_pair(args, load.timeout, devices)?;
         measure_each(test, args, load, &a, |order| {
             orders.push(order);
             Ok(())
         })?;
         drop(b);
-        subject(test, args, load, &a)
+        (subject(test, args, load, &a), a.properties().native_mtu)
     };
-    let kinds: &[bool] = match test {
-        Test::Latency => &[false],
-        Test::Bandwidth => &[true, false],
+    const KINDS: [Frames; 3] = [
+        Frames { copies: true, long: false },
+        Frames { copies: false, long: false },
+        Frames { copies: true, long: true },
+    ];
+    let kinds = match test {
+        Test::Latency => &KINDS[1..2],
+        Test::Bandwidth => &KINDS[..],
     };
     for order in &orders {
         let size = order.size as usize;
         let mut ours = Tally::new(Subject { size, ..driver.clone() })?;
         let mut frames: Vec<Tally> = Vec::new();
         for _ in 0..args.rounds {
-            for (n, copies) in kinds.iter().enumerate() {
+            let outcome = {
+                let (a, b) = open_pair(args, load.timeout, devices)?;
+                pair::run(&a, &b, order, load.timeout)?
+            };
+            ours.take(&outcome)?;
+            for (n, kind) in kinds.iter().enumerate() {
                 let (mut a, mut b) =
-                    raw::pair(devices[0], devices[1], args.nic.packed_rings, *copies, load.timeout)?;
-                let size = match test {
-                    Test::Latency => {
+                    raw::pair(devices[0], devices[1], args.nic.packed_rings, kind.copies, load.timeout)?;
+                let size = match &outcome {
+                    Outcome::Latency(_) => {
                         load.sizes_up_to(
                             RawLink::LEAST,
                             a.usual_payload().min(b.usual_payload()),
@@ -147,10 +180,15 @@ pub fn run(test: Test, args: &ViArgs, load: &Load, devices: [&str; 2]) -> Result
                         )?;
                         size
                     }
-                    Test::Bandwidth => a.usual_payload().min(b.usual_payload()),
+                    Outcome::Bandwidth(ours) => {
+                        let used = ours.frame + a.usual_payload().saturating_sub(native_mtu);
+                        let Some(size) = kind.size(&a, &b, used) else { continue };
+                        size
+                    }
                 };
                 if frames.len() == n {
-                    frames.push(Tally::new(Subject { size, ..raw::subject(&a, test, *copies, load.json) })?);
+                    let subject = raw::subject(&a, test, kind.copies, load.json);
+                    frames.push(Tally::new(Subject { size, ..subject })?);
                 }
                 let outcome = match test {
                     Test::Latency => Outcome::Latency(latency_of_pair(&mut a, &mut b, size, load)?),
@@ -163,8 +201,6 @@ pub fn run(test: Test, args: &ViArgs, load: &Load, devices: [&str; 2]) -> Result
                 };
                 frames[n].take(&outcome)?;
             }
-            let (a, b) = open_pair(args, load.timeout, devices)?;
-            ours.take(&pair::run(&a, &b, order, load.timeout)?)?;
         }
         for tally in &mut frames {
             tally.print(test)?;

@@ -411,5 +411,11 @@ pub fn send(sources: &mut [Source], others: &mut [Sink], order: &Order) -> Resul
     let start = Instant::now();
     let messages = run(sources, order.iterations, others, order)?;
     let elapsed = start.elapsed();
-    Ok(Bandwidth { messages, elapsed, sent: order.iterations, iterations: order.iterations })
+    // What is read comes from the other end.
+    let sender = match order.op {
+        Op::Read => others.first().map(Sink::side),
+        Op::Send | Op::Write => sources.first().map(Source::side),
+    };
+    let frame = sender.and_then(|side| side.vi.path_mtu()).unwrap_or(0);
+    Ok(Bandwidth { messages, elapsed, sent: order.iterations, iterations: order.iterations, frame })
 }

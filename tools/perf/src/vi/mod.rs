@@ -299,7 +299,8 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(10);
 
     fn nics(loss: u32) -> (Nic, Nic) {
-        let (a, b, domain) = memory_pair_with(Faults { loss, duplicates: loss, seed: 7 });
+        let (a, b, domain) =
+            memory_pair_with(Faults { loss, duplicates: loss, seed: 7, ..Faults::default() });
         let options = |name: &str| NicOptions { name: Some(name.to_owned()), ..NicOptions::default() };
         let a = Nic::with_adapter(a, domain.clone(), options("a")).unwrap();
         let b = Nic::with_adapter(b, domain, options("b")).unwrap();
@@ -406,7 +407,8 @@ mod tests {
     fn a_pair_runs_what_there_is_of_class_pio() {
         let memory = uvia_tests::conformance::Memory::of_host().memory;
         for loss in [0, 10] {
-            let (a, b, domain) = memory_pair_with(Faults { loss, duplicates: loss, seed: 7 });
+            let (a, b, domain) =
+                memory_pair_with(Faults { loss, duplicates: loss, seed: 7, ..Faults::default() });
             let options = |name: &str| NicOptions {
                 name: Some(name.to_owned()),
                 adapter_memory: Some(memory.clone()),
