@@ -28,14 +28,16 @@ local REASONS = {
     [5] = "Silent", [6] = "MemoryGone",
 }
 local LAST, IMMEDIATE, WRITE, SACK, CRC, DRY, NOW, READ, ANSWER, NOT_READY = 1, 2, 4, 8, 16, 32, 64, 128, 256, 512
+local PART, MORE = 1024, 2048
 local FLAGS = {
     { LAST, "last", "Last frame of the message" }, { IMMEDIATE, "immediate", "Immediate data" },
     { WRITE, "write", "RDMA write" }, { SACK, "sack", "Selective acknowledgement" },
     { CRC, "crc", "End-to-end check" }, { DRY, "dry", "Nothing more to send" },
     { NOW, "now", "Acknowledge at once" }, { READ, "read", "Asks for an RDMA read" },
     { ANSWER, "answer", "Answer to an RDMA read" }, { NOT_READY, "not_ready", "No receive is posted" },
+    { PART, "part", "Part of a frame" }, { MORE, "more", "More of the frame follows" },
 }
-local KNOWN = 0x3ff
+local KNOWN = 0xfff
 
 local uvia = Proto("uvia", "VI Architecture (uvia)")
 local f = uvia.fields
@@ -216,11 +218,17 @@ function Frame:connected(kind)
             self:check(not has(flags, WRITE + IMMEDIATE), "an answer to a read with more in it")
         end
         self:check(not has(flags, NOT_READY), "not ready, in a part of a message")
+        if has(flags, PART) then
+            self:check(not read and payload ~= 0, "a part of what has none")
+            self:check(not (last and has(flags, MORE)), "more of a frame that ends a message")
+        else
+            self:check(not has(flags, MORE), "more of what is no part")
+        end
         self:check(last or not has(flags, IMMEDIATE), "immediate data before the end")
         self:check(payload ~= 0 or (last and offset == 0), "no payload")
         self:check(offset + payload < 2 ^ 32, "beyond any message")
     else
-        local only = not has(flags, LAST + IMMEDIATE + WRITE + READ + ANSWER + DRY)
+        local only = not has(flags, LAST + IMMEDIATE + WRITE + READ + ANSWER + DRY + PART + MORE)
         self:check(only and payload == 0 and message == 0 and offset == 0, "an acknowledgement with more in it")
     end
 

@@ -4,7 +4,7 @@ use super::{Time, Tuning};
 
 /// Frames that are in flight at least, however bad the wire is: enough for a loss among them to be seen by what
 /// arrives behind it.
-const FLOOR: u32 = 4;
+pub(super) const FLOOR: u32 = 4;
 
 /// The window: additive growth, and a cut to two thirds at a loss, once per window. A VI's frames stay within one
 /// network, and losses are mostly full rings: there the advertised window is the better limit, so that the cut is

@@ -78,6 +78,9 @@ pub(super) struct Core {
     pub(super) in_runs: u64,
     #[cfg(test)]
     pub(super) sent_long: u64,
+    /// Parts of frames that were sent.
+    #[cfg(test)]
+    pub(super) sent_parts: u64,
 }
 
 impl Core {
@@ -110,6 +113,8 @@ impl Core {
             in_runs: 0,
             #[cfg(test)]
             sent_long: 0,
+            #[cfg(test)]
+            sent_parts: 0,
             config,
         };
         core.divide();

@@ -74,6 +74,11 @@ impl Reads {
         !(read && self.asked.len() >= READS || work.descriptor.fence && !self.asked.is_empty())
     }
 
+    /// The number of the answer that is next, among the connection's reads, and how much of it has come.
+    pub(super) fn expected(&self) -> (u32, u32) {
+        (self.first, self.offset)
+    }
+
     /// A read was asked for; its number in the send queue.
     pub(super) fn asked(&mut self, work: u32) {
         self.asked.push_back(work);

@@ -1,5 +1,6 @@
 //! The receiving half of a connection: frames go to where they belong, once, and descriptors complete in order.
 
+mod parts;
 mod run;
 
 use uvia_driver::nic::RxFrame;
@@ -73,6 +74,8 @@ pub(super) struct Receiver {
     seen: u64,
     /// That message is an RDMA write; counts while `offset` is not 0.
     write: bool,
+    /// Of the next frame a part was taken, and not the last. There is something of its message then.
+    parted: bool,
     /// An acknowledgement is due now.
     owes: bool,
     /// The latest time for the next acknowledgement.
@@ -94,6 +97,7 @@ impl Receiver {
             message: 0,
             offset: 0,
             write: false,
+            parted: false,
             owes: false,
             ack_at: Time::NEVER,
             most: 0,
@@ -110,6 +114,7 @@ impl Receiver {
         self.seen = 0;
         self.message = first;
         self.offset = 0;
+        self.parted = false;
         self.owes = false;
         self.ack_at = Time::NEVER;
         self.shift = receive.wrapping_sub(first);
@@ -285,7 +290,7 @@ impl Endpoint {
         frame: &RxFrame<'_>,
         out: &mut O,
     ) -> Result<(), Refusal> {
-        let piece = Piece {
+        let mut piece = Piece {
             flags: fixed.flags,
             message: fixed.message,
             offset: fixed.offset,
@@ -293,7 +298,7 @@ impl Endpoint {
             immediate: extensions.immediate,
             remote: extensions.remote,
         };
-        let from = FIXED + data::extension_bytes(fixed.flags);
+        let mut from = FIXED + data::extension_bytes(fixed.flags);
         if self.is_unreliable() {
             self.take_unreliable(core, fixed.sequence, &piece, frame, from, out);
             return Ok(());
@@ -301,6 +306,9 @@ impl Endpoint {
         let distance = fixed.sequence.wrapping_sub(self.receiver.next);
         if distance != 0 {
             self.take_early(core, distance, &piece, frame, from);
+            return Ok(());
+        }
+        if (self.receiver.parted || piece.flags & data::PART != 0) && !self.pass_over(&mut piece, &mut from) {
             return Ok(());
         }
         if piece.flags & data::READ != 0 && !self.reads.has_room(self.sender.acknowledged()) {
@@ -313,6 +321,10 @@ impl Endpoint {
         }
         self.take(core, &piece, Source::Frame(frame, from), out)?;
         let receiver = &mut self.receiver;
+        receiver.parted = piece.flags & data::MORE != 0;
+        if receiver.parted {
+            return Ok(());
+        }
         receiver.next = receiver.next.wrapping_add(1);
         if fixed.flags & data::NOW != 0 || receiver.unacknowledged() >= core.ack_every {
             receiver.owes = true;
@@ -366,6 +378,10 @@ impl Endpoint {
         from: usize,
     ) {
         self.receiver.owes = true;
+        if piece.flags & data::PART != 0 {
+            // What is before it may be lost: it comes again.
+            return;
+        }
         if distance >= WINDOW as u32 || self.receiver.seen & (1 << distance) != 0 {
             return;
         }
@@ -513,7 +529,10 @@ impl Endpoint {
         if !last {
             self.receiver.offset = end;
             self.receiver.write = true;
-            if let Some((region, offset)) = target {
+            // What comes in parts is looked at in full.
+            if piece.flags & data::PART != 0 {
+                core.run = None;
+            } else if let Some((region, offset)) = target {
                 self.begin_run(core, piece.remote, region, offset - piece.offset as usize);
             }
             return Ok(());

@@ -13,6 +13,7 @@ use super::{Engine, Output, Sent, Slot, Time};
 use crate::ViState;
 use crate::wire::ETHERNET;
 use crate::wire::control::{Control, Envelope, Probe, emit};
+use crate::wire::data;
 
 /// Lengths that are tried when the longest does not come: what Ethernet with jumbo frames carries, and FDDI (RFC 1191,
 /// table 7-1).
@@ -121,16 +122,32 @@ impl Endpoint {
         }
     }
 
-    /// The connection is about to be given up. Where a frame that not any network carries was sent in vain, that may be why:
-    /// then the next one to this peer does not use such. Of a peer that was not heard at all nothing can be known.
-    pub(super) fn doubt_path(&self, core: &mut Core, now: Time, silent: bool) {
+    /// Frames were sent again and again in vain. Where the peer is heard all the same, and waits for one that not any network
+    /// carries, the way is taken for one that carries no more than any. It is asked by a short frame, since it may be in the
+    /// same case: then neither is heard otherwise.
+    pub(super) fn look_for_black_hole<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        out: &mut O,
+    ) {
+        let Some((stalled, since)) = self.sender.stall(now) else { return };
+        let tuning = &core.config.tuning;
+        if stalled < tuning.keep_alive || !self.sender.is_stuck_with_long() {
+            return;
+        }
+        if self.last_heard.since(since) < tuning.rto_max {
+            return self.send_ack(core, now, data::NOW, out);
+        }
+        let (sure, _) = self.sender.bounds();
+        core.paths.learn(self.peer, sure, now);
+        self.sender.shrink(now.after(AGE));
+    }
+
+    /// The connection is about to be given up, since nothing is heard. Whether long frames come to such a peer nobody knows.
+    pub(super) fn doubt_path(&self, core: &mut Core) {
         if self.sender.is_stuck_with_long() {
-            let (sure, _) = self.sender.bounds();
-            if silent {
-                core.paths.forget(self.peer);
-            } else {
-                core.paths.learn(self.peer, sure, now);
-            }
+            core.paths.forget(self.peer);
         }
     }
 

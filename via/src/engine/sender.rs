@@ -1,6 +1,7 @@
 //! The sending half of a connection: descriptors are cut into frames, and frames are sent until acknowledged.
 
 mod long;
+mod parts;
 mod span;
 
 use super::congestion::{Timeout, Window};
@@ -13,6 +14,7 @@ use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::wire::{ETHERNET, FIXED, Words, crc, put_u32};
 use crate::{Operation, Segment, Status};
+use parts::Parts;
 use span::Span;
 
 /// Most frames in flight: what a selective acknowledgement can tell apart.
@@ -94,6 +96,9 @@ pub(super) struct Sender {
     pub(super) room: u32,
     /// How long frames may be.
     span: Span,
+    /// The way has come to carry less than was found: frames that are too long for it are sent again in parts.
+    shrunk: bool,
+    parts: Parts,
     /// When it is looked for a longer one, if a message wants it.
     pub(super) look_at: Time,
     window: Window,
@@ -130,6 +135,8 @@ impl Sender {
             progress: Time(0),
             room: 0,
             span: Span::default(),
+            shrunk: false,
+            parts: Parts::default(),
             look_at: Time::NEVER,
             window: Window::new(tuning.window),
             timeout: Timeout::new(tuning),
@@ -154,6 +161,7 @@ impl Sender {
     ) {
         self.span = Span::new(config, theirs.mtu, integrity);
         self.room = self.span.room(self.span.sure);
+        self.shrunk = false;
         // Never more than at the beginning: it may grow, and comes back to this.
         self.plain = self.room.min(max_transfer_size) >= PlainSend::MOST;
         self.peer_window = u32::from(theirs.window);
@@ -609,7 +617,7 @@ impl Endpoint {
                     continue;
                 }
             }
-            let sent = if self.sender.lost != 0 && self.sender.pipe() < self.sender.window.size {
+            let sent = if self.sender.lost != 0 && self.sender.pipe() < self.sender.again_window() {
                 self.send_again(core, now, out)
             } else if answers {
                 self.send_next(core, now, true, out)
@@ -731,7 +739,11 @@ impl Endpoint {
         let sequence = self.sender.una.wrapping_add(n);
         let mut flight = self.sender.flights[sequence as usize % WINDOW];
         flight.order = self.sender.order.wrapping_add(1);
-        if self.transmit(core, &mut flight, sequence, data::NOW, out).is_none() {
+        let sent = match self.sender.part_room(&flight) {
+            None => self.transmit(core, &mut flight, sequence, data::NOW, out).is_some(),
+            Some(room) => self.send_parts(core, &flight, sequence, room, out),
+        };
+        if !sent {
             return false;
         }
         let sender = &mut self.sender;

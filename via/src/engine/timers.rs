@@ -37,10 +37,8 @@ impl Endpoint {
                 self.asked = now;
             }
             let silent = self.probes >= PROBES && now.since(self.asked) >= peer_timeout;
-            let stalled = self.sender.stalled(now);
-            let stuck = stalled >= peer_timeout && self.sender.is_stuck_with_long();
-            if silent || stuck || stalled >= 4 * peer_timeout {
-                self.doubt_path(core, now, silent);
+            if silent || self.sender.stalled(now) >= 4 * peer_timeout {
+                self.doubt_path(core);
                 let loss = ConnectionLoss::PeerSilent;
                 return self.break_off(core, now, loss, Some(CloseReason::Silent), out);
             }
@@ -48,6 +46,7 @@ impl Endpoint {
             self.probed = now;
             if self.sender.timer(&core.config.tuning).is_some() {
                 self.sender.expire(now);
+                self.look_for_black_hole(core, now, out);
             } else {
                 self.send_ack(core, now, data::NOW, out);
             }

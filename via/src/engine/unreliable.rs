@@ -37,7 +37,7 @@ impl Endpoint {
             return;
         }
         receiver.next = sequence.wrapping_add(1);
-        if piece.flags & (data::READ | data::ANSWER) != 0 {
+        if piece.flags & (data::READ | data::ANSWER | data::PART) != 0 {
             return;
         }
         // Of a message that began before the gap the rest is dropped too; its receive serves the next one. What is

@@ -29,7 +29,11 @@ pub(crate) const READ: u16 = 0x80;
 pub(crate) const ANSWER: u16 = 0x100;
 /// On an acknowledgement alone: the next frame came, and was not taken, since no receive is posted for it.
 pub(crate) const NOT_READY: u16 = 0x200;
-pub(super) const KNOWN: u16 = 0x3ff;
+/// Part of a frame that is sent again in several, since it was too long for the way: all have its number.
+pub(crate) const PART: u16 = 0x400;
+/// With PART: more of that frame follows.
+pub(crate) const MORE: u16 = 0x800;
+pub(super) const KNOWN: u16 = 0xfff;
 
 /// Longest header: the fixed part and all extensions.
 pub(crate) const MAX_HEADER: usize = FIXED + 32;
@@ -130,14 +134,21 @@ impl Fixed {
                 ANSWER => flags & (WRITE | IMMEDIATE) == 0,
                 _ => false,
             };
+            let part = match flags & (PART | MORE) {
+                0 => true,
+                PART => flags & READ == 0 && self.payload != 0,
+                // The last one of a message is the last one of its frame.
+                _ => flags & PART != 0 && flags & (READ | LAST) == 0,
+            };
             // Immediate data ends a message, and no frame but a message's only one is empty.
             one_kind
+                && part
                 && flags & NOT_READY == 0
                 && flags & (LAST | IMMEDIATE) != IMMEDIATE
                 && (self.payload != 0 || (flags & LAST != 0 && self.offset == 0))
                 && self.offset.checked_add(u32::from(self.payload)).is_some()
         } else {
-            flags & (LAST | IMMEDIATE | WRITE | READ | ANSWER | DRY) == 0
+            flags & (LAST | IMMEDIATE | WRITE | READ | ANSWER | DRY | PART | MORE) == 0
                 && self.payload == 0
                 && self.message == 0
                 && self.offset == 0

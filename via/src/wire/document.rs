@@ -185,6 +185,8 @@ fn flags_and_extensions() {
         ("READ", data::READ),
         ("ANSWER", data::ANSWER),
         ("NOT_READY", data::NOT_READY),
+        ("PART", data::PART),
+        ("MORE", data::MORE),
     ];
     let bits = numbers(heading, "flag");
     assert_eq!(bits.len(), known.len());
@@ -324,7 +326,7 @@ fn times_and_limits() {
         format!("after {} frames (or a quarter of the window)", tuning.ack_every),
         format!("after {} ms, with DRY after {} us", tuning.ack_delay / milli, tuning.ack_delay_dry / micro),
         format!("nothing was heard for {} s", tuning.keep_alive / second),
-        format!("for {} s although the peer is heard", tuning.peer_timeout / second),
+        format!("acknowledged for {} s although the peer was heard", tuning.keep_alive / second),
         format!("has been silent for {} s", tuning.peer_timeout / second),
         format!("At most {} are in flight", tuning.window),
         format!("from {} to {} ms", tuning.rto_min / milli, tuning.rto_max / milli),

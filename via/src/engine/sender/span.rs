@@ -38,20 +38,20 @@ impl Sender {
         (self.span.sure, self.span.most)
     }
 
-    /// The way to the peer carries frames of that length: new ones may be as long. They are never made shorter again while
-    /// the connection lasts, since those in flight have their numbers: what was cut cannot be cut anew. It is looked again
-    /// at `look_at`, unless there is nothing more to be found.
+    /// The way to the peer carries frames of that length: new ones may be as long. It is looked again at `look_at`, unless
+    /// there is nothing more to be found.
     pub(in crate::engine) fn carry(&mut self, mtu: u16, look_at: Time) {
-        self.room = self.room.max(self.span.room(mtu));
+        self.room = self.span.room(mtu);
+        self.shrunk &= mtu <= self.span.sure;
         self.look_at = if self.room == self.span.room(self.span.most) { Time::NEVER } else { look_at };
     }
 
-    /// Whether the frame that the peer waits for is longer than what any network carries: where nothing is acknowledged,
-    /// that may be why.
+    /// Whether the frame that the peer waits for may be longer than what any network carries, and was not cut yet: where
+    /// nothing is acknowledged, that may be why.
     pub(in crate::engine) fn is_stuck_with_long(&self) -> bool {
         let longest = data::MAX_HEADER - FIXED;
         let sure = self.span.room(self.span.sure);
         let flight = &self.flights[self.una as usize % WINDOW];
-        self.outstanding() != 0 && self.room > sure && flight.len as usize + longest > sure as usize
+        self.outstanding() != 0 && !self.shrunk && flight.len as usize + longest > sure as usize
     }
 }

@@ -33,6 +33,8 @@ const FIELDS: &[&str] = &[
     "uvia.flags.read",
     "uvia.flags.answer",
     "uvia.flags.not_ready",
+    "uvia.flags.part",
+    "uvia.flags.more",
     "uvia.slot",
     "uvia.payload_length",
     "uvia.window",
@@ -118,6 +120,11 @@ fn connected(rng: &mut Rng) -> (Vec<u8>, Shown) {
         if payload.is_empty() {
             flags |= data::LAST;
             offset = 0;
+        } else {
+            flags |= rng.next() as u16 & data::PART;
+        }
+        if flags & data::PART != 0 && flags & data::LAST == 0 {
+            flags |= rng.next() as u16 & data::MORE;
         }
     }
     let route = Route::new(mac(rng), mac(rng), rng.next() as u16, rng.next());
@@ -157,6 +164,8 @@ fn connected(rng: &mut Rng) -> (Vec<u8>, Shown) {
         ("uvia.flags.read", bit(flags, data::READ)),
         ("uvia.flags.answer", bit(flags, data::ANSWER)),
         ("uvia.flags.not_ready", bit(flags, data::NOT_READY)),
+        ("uvia.flags.part", bit(flags, data::PART)),
+        ("uvia.flags.more", bit(flags, data::MORE)),
         ("uvia.slot", made.slot.to_string()),
         ("uvia.payload_length", payload.len().to_string()),
         ("uvia.window", fixed.window.to_string()),

@@ -22,7 +22,7 @@ const FEW_MESSAGES: u64 = 160;
 struct Outcome {
     /// A connection used longer frames than its network surely carries.
     long: bool,
-    /// The wire came to carry less, and a connection ended of it.
+    /// The wire came to carry less, and frames were sent in parts.
     shrunk: bool,
 }
 
@@ -30,6 +30,10 @@ struct Outcome {
 const SHRINKING: u64 = 30_000;
 
 fn run(seed: u64) -> Outcome {
+    run_on(seed, SHRINKING)
+}
+
+fn run_on(seed: u64, shrinking: u64) -> Outcome {
     let mut rng = Rng(seed);
     let mut faults =
         Faults { delay: 1_000 + rng.below(50_000), jitter: rng.below(20_000), ..Faults::default() };
@@ -92,7 +96,7 @@ fn run(seed: u64) -> Outcome {
             *carries = sure + ways.below(9_000) as usize;
         }
     }
-    let mut shrinks = if ways.chance(SHRINKING) { ways.below(SECOND / 5) } else { u64::MAX };
+    let mut shrinks = if ways.chance(shrinking) { ways.below(SECOND / 20) } else { u64::MAX };
 
     if std::env::var("UVIA_SEED").is_ok() {
         println!("{:?} {behaviour:?} {hosts} hosts, {tuning:?}", world.faults);
@@ -141,28 +145,22 @@ fn run(seed: u64) -> Outcome {
             let states: Vec<_> = streams.iter().map(Stream::messages).collect();
             panic!("no end after {} s of virtual time: {states:?} messages", world.now / SECOND);
         }
-        if let Some((host, event)) = hand_out(&mut world, &mut streams) {
-            // Where frames that were in flight can come no more, a connection ends; and only there.
-            let silent = matches!(event, Event::Broken { loss: ConnectionLoss::PeerSilent, .. });
-            let allowed = silent && shrinks == 0;
-            assert!(allowed, "host {host} at {} us: {event:?}; {:?}", world.now / 1000, world.faults);
-            outcome.shrunk = true;
-            return outcome;
-        }
+        hand_out(&mut world, &mut streams);
     }
     outcome.long = ends.iter().flat_map(|(a, b)| [a, b]).any(|(host, vi)| {
         let carried = world.hosts[*host].engine.path_mtu(*vi);
         carried.is_some_and(|bytes| bytes > sure[*host])
     });
+    outcome.shrunk = world.hosts.iter().any(|host| host.engine.core.sent_parts != 0);
     finish(world, streams, &ends);
     outcome
 }
 
-/// Gives completions to the streams that they belong to; answers with what else has happened.
-fn hand_out(world: &mut World, streams: &mut [Stream]) -> Option<(usize, Event)> {
+/// Gives completions to the streams that they belong to.
+fn hand_out(world: &mut World, streams: &mut [Stream]) {
     for host in 0..world.hosts.len() {
         if let Some(event) = world.event(host) {
-            return Some((host, event));
+            panic!("host {host} at {} us: {event:?}; {:?}", world.now / 1000, world.faults);
         }
         while let Some(completion) = world.hosts[host].port.completions.pop_front() {
             let is_send = completion.queue == crate::WorkQueue::Send;
@@ -173,7 +171,6 @@ fn hand_out(world: &mut World, streams: &mut [Stream]) -> Option<(usize, Event)>
             stream.take(completion);
         }
     }
-    None
 }
 
 type End = (usize, crate::ViId);
@@ -243,9 +240,9 @@ fn part(n: u64) {
             ),
         }
     }
-    println!("of {} seeds {long} had long frames, and {shrunk} lost the way for them", seeds / PARTS);
+    println!("of {} seeds {long} had long frames, and {shrunk} sent some in parts", seeds / PARTS);
     assert!(seeds < 400 || long * PARTS * 20 > seeds, "hardly a seed finds that longer frames come");
-    assert!(seeds < SEEDS || shrunk > 0, "no seed loses the way for them");
+    assert!(seeds < SEEDS || shrunk > 0, "no seed sends frames in parts");
 }
 
 #[test]
@@ -286,6 +283,14 @@ fn seeds_part_6() {
 #[test]
 fn seeds_part_7() {
     part(7);
+}
+
+/// Wires of all kinds, each of which comes to carry less in the middle.
+#[test]
+fn what_was_in_flight_when_a_way_shrinks_arrives() {
+    let shrunk = (0..240).filter(|seed| run_on(*seed, 1_000_000).shrunk).count();
+    println!("in {shrunk} of 240 seeds frames went in parts");
+    assert!(shrunk > 20, "{shrunk}");
 }
 
 /// Runs the seed of UVIA_SEED, if there is one.

@@ -127,7 +127,7 @@ fn forged_frames() {
         target.post_receives();
         for _ in 0..100 {
             let mut frame = model[..FIXED].to_vec();
-            frame[16..18].copy_from_slice(&((rng.next() & 0x1ef) as u16).to_le_bytes());
+            frame[16..18].copy_from_slice(&((rng.next() & 0xdef) as u16).to_le_bytes());
             let payload = rng.below(600) as u16;
             frame[20..22].copy_from_slice(&payload.to_le_bytes());
             let near = |rng: &mut Rng, at: usize, span: u64| {

@@ -17,6 +17,7 @@ mod leaving;
 mod long;
 mod not_ready;
 mod pair;
+mod parts;
 mod path;
 mod peers;
 pub(crate) mod rng;

@@ -6,7 +6,7 @@ use super::world::{Faults, World, config, mac};
 use crate::engine::{EngineConfig, Event, Tuning};
 use crate::wire::control::{Control, Envelope, Probe, emit, parse};
 use crate::wire::{ETHERNET, FIXED};
-use crate::{ConnectionLoss, Descriptor, ReliabilityLevel, Status, ViAttributes, ViId, ViState};
+use crate::{ConnectionLoss, Descriptor, ReliabilityLevel, Status, ViAttributes, ViId};
 
 /// What the adapters here take, and what goes into the least frame and into such a one. Bytes.
 const LARGEST: usize = 8174;
@@ -398,50 +398,45 @@ fn a_late_answer_never_touches_a_new_connection_of_the_same_interfaces() {
     transfer(&mut pair, 0, 20_000);
 }
 
-/// The way comes to carry less than it did: frames that were sent have their numbers, so that the connection ends; the next
-/// one sends none that are too long.
+/// The way comes to carry less than it did: what is in flight has its number, and goes on in parts.
 #[test]
-fn a_way_that_shrinks_ends_the_connection_in_bounded_time_and_the_next_one_works() {
-    for bytes in [LONG, 60_000] {
-        let mut pair = pair([usize::MAX; 2]);
-        transfer(&mut pair, 0, 20_000);
-        pair.world.run(SECOND);
-        assert_eq!(paths(&pair)[0], Some(LONG));
-        pair.world.carries = vec![1500; 2];
-        // What is short gets through.
-        transfer(&mut pair, 0, 1000);
-        let start = pair.world.now;
-        pair.post_receive(1, 0..bytes);
-        let message = pair.message(0, 0..bytes);
-        pair.send(0, message);
-        let broken = pair.world.until(60 * SECOND, |world| world.event(0).is_some());
-        let took = pair.world.now - start;
-        assert!(broken && (5 * SECOND..7 * SECOND).contains(&took), "{took} ns");
-        assert_eq!(pair.loss(0), Some(ConnectionLoss::PeerSilent));
-        assert_eq!(pair.wait(0).descriptor.status(), Status::DONE | Status::TRANSPORT_ERROR);
-        pair.world.run(SECOND);
-        assert_eq!(pair.state(1), ViState::Error);
-        pair.world.event(1);
-        for host in [0, 1] {
-            pair.disconnect(host);
-        }
-        pair.world.run(SECOND);
-        while pair.completion(0).is_some() || pair.completion(1).is_some() {}
-        pair.world.connect_these(0, pair.vi[0], 1, pair.vi[1]);
-        probes(&mut pair.world);
-        assert_eq!(paths(&pair)[0], Some(SMALL));
-        for _ in 0..3 {
+fn a_way_that_shrinks_is_noticed_in_bounded_time_and_what_was_in_flight_arrives() {
+    // A frame of six parts; seven of them, and one of three.
+    for (bytes, parts) in [(LONG, 6), (60_000, 45)] {
+        for slots in [64, 2] {
+            let mut pair = pair([usize::MAX; 2]);
+            transfer(&mut pair, 0, 20_000);
+            pair.world.run(SECOND);
+            assert_eq!(paths(&pair)[0], Some(LONG));
+            pair.world.carries = vec![1500; 2];
+            pair.world.hosts[0].port.behaviour.slots = slots;
+            // What is short gets through.
+            transfer(&mut pair, 0, 1000);
+            let start = pair.world.now;
+            transfer(&mut pair, 0, bytes);
+            let took = pair.world.now - start;
+            assert!((SECOND..2 * SECOND).contains(&took), "{took} ns");
+            assert_eq!(pair.world.hosts[0].engine.core.sent_parts, parts, "each frame once");
+            assert_eq!(paths(&pair)[0], Some(SMALL));
+            // Others know it from the first, and so does the next.
+            let (other, _) = pair.world.connect(0, 1, &attributes());
+            assert_eq!(path(&pair.world, (0, other)), Some(SMALL));
+            let start = pair.world.now;
+            for _ in 0..3 {
+                transfer(&mut pair, 0, 60_000);
+            }
+            assert!(pair.world.now - start < SECOND / 10, "it goes on as before");
+            assert!(pair.world.event(0).is_none() && pair.world.event(1).is_none());
+            // And is found to be better again.
+            pair.world.carries = vec![usize::MAX; 2];
+            pair.world.run(AGE);
             transfer(&mut pair, 0, 60_000);
             pair.world.run(SECOND);
+            assert_eq!(paths(&pair)[0], Some(LONG));
+            let parts = pair.world.hosts[0].engine.core.sent_parts;
+            transfer(&mut pair, 0, 60_000);
+            assert_eq!(pair.world.hosts[0].engine.core.sent_parts, parts);
         }
-        assert_eq!(probes(&mut pair.world), (0, 0));
-        assert!(pair.world.event(0).is_none() && pair.world.event(1).is_none());
-        // And is found to be better again.
-        pair.world.carries = vec![usize::MAX; 2];
-        pair.world.run(AGE);
-        transfer(&mut pair, 0, 60_000);
-        pair.world.run(SECOND);
-        assert_eq!(paths(&pair)[0], Some(LONG));
     }
 }
 
