@@ -67,6 +67,8 @@ pub struct MemoryNic {
     /// Tokens of frames sent and not yet given back; they are "fetched" already.
     done: Vec<u64>,
     faults: Faults,
+    /// Whether there are any.
+    faulty: bool,
     chance: u64,
     statistics: NicStatistics,
     /// Frames put since the last flush: the other end sees them at the flush, as with a device.
@@ -112,6 +114,7 @@ fn pair_of(max_frame: usize, faults: Faults) -> (Box<MemoryNic>, Box<MemoryNic>,
             into: into.clone(),
             done: Vec::with_capacity(slots),
             faults,
+            faulty: faults.loss > 0 || faults.duplicates > 0 || faults.carries > 0,
             chance: faults.seed.wrapping_mul(2).wrapping_add(u64::from(end)) | 1 << 63,
             statistics: NicStatistics::default(),
             pending: 0,
@@ -134,6 +137,12 @@ impl MemoryNic {
         self.chance ^= self.chance >> 7;
         self.chance ^= self.chance << 17;
         (self.chance >> 32) as u32 % 1024
+    }
+
+    /// Whether a frame of so many bytes gets lost.
+    fn loses(&mut self, bytes: usize) -> bool {
+        let Faults { carries, loss, .. } = self.faults;
+        carries > 0 && bytes > carries || self.dice() < loss
     }
 
     fn put(&mut self, frame: &TxFrame<'_>, bytes: usize) -> bool {
@@ -183,11 +192,8 @@ impl Nic for MemoryNic {
         if self.done.len() == self.done.capacity() {
             return Ok(false);
         }
-        let Faults { loss, duplicates, carries, .. } = self.faults;
-        let faulty = loss > 0 || duplicates > 0 || carries > 0;
-        let too_long = carries > 0 && bytes > carries;
-        let lost =
-            self.unplugged.load(Ordering::Relaxed) != 0 || (faulty && (too_long || self.dice() < loss));
+        let faulty = self.faulty;
+        let lost = self.unplugged.load(Ordering::Relaxed) != 0 || (faulty && self.loses(bytes));
         if !lost {
             if !self.put(frame, bytes) {
                 return Ok(false);
