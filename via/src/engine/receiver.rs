@@ -529,10 +529,7 @@ impl Endpoint {
         if !last {
             self.receiver.offset = end;
             self.receiver.write = true;
-            // What comes in parts is looked at in full.
-            if piece.flags & data::PART != 0 {
-                core.run = None;
-            } else if let Some((region, offset)) = target {
+            if let Some((region, offset)) = target {
                 self.begin_run(core, piece.remote, region, offset - piece.offset as usize);
             }
             return Ok(());
