@@ -6,7 +6,7 @@ use super::rng::Rng;
 use super::world::{Faults, World, config};
 use crate::engine::{EngineConfig, Tuning};
 use crate::wire::{FIXED, data};
-use crate::{ConnectionLoss, Descriptor, Status, ViAttributes, ViState};
+use crate::{ConnectionLoss, Descriptor, ReliabilityLevel, Status, ViAttributes, ViState};
 
 /// Bytes of a message that is one long frame, which has its last byte in `LEN - 1`.
 const LEN: usize = 6000;
@@ -285,4 +285,32 @@ fn a_part_of_another_message_ends_the_connection_and_one_too_early_does_nothing(
         }
         flight.is_whole(kind);
     }
+}
+
+/// There nothing is sent again: such a part is none of its sender's.
+#[test]
+fn parts_are_nothing_to_an_unreliable_connection() {
+    let mut world = World::good(Tuning::default());
+    let unreliable = ViAttributes { reliability: ReliabilityLevel::Unreliable, ..attributes() };
+    let (client, server) = world.connect(0, 1, &unreliable);
+    let domain = world.domain.clone();
+    let region = [0, 1].map(|host| world.hosts[host].region(&domain, 4096));
+    let mut pair = Pair { world, vi: [client, server], region };
+    pair.world.run(MILLI);
+    pair.world.trace = Some(Vec::new());
+    pair.world.cut = Some(0);
+    pair.post_receive(1, 0..1000);
+    let message = pair.message(0, 0..1000);
+    pair.send(0, message);
+    pair.world.run(MILLI);
+    let whole = pair.world.trace.take().unwrap().into_iter().find(|frame| frame[15] == data::DATA).unwrap();
+    for flags in [data::PART, data::PART | data::MORE] {
+        let mut part = whole.clone();
+        let keep = if flags & data::MORE == 0 { data::LAST } else { 0 };
+        part[16..18].copy_from_slice(&(flags | keep).to_le_bytes());
+        pair.world.deliver(1, &part);
+    }
+    pair.world.run(MILLI);
+    assert!(pair.completion(1).is_none());
+    assert_eq!(pair.state(1), ViState::Connected);
 }

@@ -440,6 +440,60 @@ fn a_way_that_shrinks_is_noticed_in_bounded_time_and_what_was_in_flight_arrives(
     }
 }
 
+/// A pair with more memory, whose host 0 knows that long frames come, and a write of that memory posted.
+fn writing(bytes: usize) -> Pair {
+    let faults = Faults { delay: 5 * MILLI, ..Faults::default() };
+    let mut world = world([usize::MAX; 2], faults, vec![jumbo(0), jumbo(1)]);
+    let (client, server) = world.connect(0, 1, &ViAttributes { max_transfer_size: 1 << 20, ..attributes() });
+    let domain = world.domain.clone();
+    let region = [0, 1].map(|host| world.hosts[host].region(&domain, bytes));
+    let mut pair = Pair { world, vi: [client, server], region };
+    transfer(&mut pair, 0, 20_000);
+    pair.world.run(SECOND);
+    assert_eq!(paths(&pair)[0], Some(LONG));
+    let local = vec![pair.region[0].segment(0..bytes).unwrap()];
+    let write = Descriptor::rdma_write(local, pair.region[1].remote(0).unwrap());
+    pair.world.trace = Some(Vec::new());
+    pair.send(0, write);
+    pair
+}
+
+/// A lost frame has many parts: as few frames are sent again at a time as after any time-out, until the last.
+#[test]
+fn parts_of_many_frames_are_no_flood() {
+    let mut pair = writing(400_000);
+    pair.world.carries = vec![1500; 2];
+    let mut most = 0;
+    while pair.completion(0).is_none() {
+        pair.world.trace = Some(Vec::new());
+        // A round trip.
+        pair.world.run(10 * MILLI);
+        let trace = pair.world.trace.as_ref().unwrap();
+        let parts = trace.iter().filter(|frame| frame[15] == 1 && frame[17] & 4 != 0).count();
+        most = most.max(parts);
+        assert!(pair.world.now < 60 * SECOND);
+    }
+    assert!((6..=2 * 4 * 6).contains(&most), "{most} parts in a round trip");
+}
+
+#[test]
+fn long_frames_that_come_early_are_kept_as_short_ones_are() {
+    let mut pair = writing(200_000);
+    // The first is lost, what comes behind it is an early part of a write.
+    pair.world.cut = Some(0);
+    let sent = |world: &World| world.trace.as_ref().unwrap().len();
+    assert!(pair.world.until(MILLI, |world| sent(world) > 0));
+    let all = pair.world.trace.take().unwrap();
+    pair.world.cut = None;
+    pair.world.trace = Some(Vec::new());
+    for frame in &all[1..] {
+        pair.world.deliver(1, frame);
+    }
+    assert_eq!(pair.wait(0).descriptor.status(), Status::DONE);
+    let again = pair.world.trace.as_ref().unwrap().iter().filter(|frame| frame[15] == 1).count();
+    assert_eq!((again, all.len() > 20), (1, true), "only the first is sent again");
+}
+
 /// A peer that is dead says nothing of the way to it.
 #[test]
 fn a_peer_that_dies_leaves_the_way_unknown() {
