@@ -15,7 +15,7 @@ use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::wire::{ETHERNET, FIXED, Words, crc, put_u32};
 use crate::{Operation, Segment, Status};
 use parts::Parts;
-use span::Span;
+use span::{Span, Way};
 
 /// Most frames in flight: what a selective acknowledgement can tell apart.
 pub(super) const WINDOW: usize = 64;
@@ -96,8 +96,7 @@ pub(super) struct Sender {
     pub(super) room: u32,
     /// How long frames may be.
     span: Span,
-    /// The way has come to carry less than was found: frames that are too long for it are sent again in parts.
-    shrunk: bool,
+    way: Way,
     parts: Parts,
     /// When it is looked for a longer one, if a message wants it.
     pub(super) look_at: Time,
@@ -135,7 +134,7 @@ impl Sender {
             progress: Time(0),
             room: 0,
             span: Span::default(),
-            shrunk: false,
+            way: Way::Sure,
             parts: Parts::default(),
             look_at: Time::NEVER,
             window: Window::new(tuning.window),
@@ -161,7 +160,7 @@ impl Sender {
     ) {
         self.span = Span::new(config, theirs.mtu, integrity);
         self.room = self.span.room(self.span.sure);
-        self.shrunk = false;
+        self.way = Way::Sure;
         // Never more than at the beginning: it may grow, and comes back to this.
         self.plain = self.room.min(max_transfer_size) >= PlainSend::MOST;
         self.peer_window = u32::from(theirs.window);

@@ -1,7 +1,7 @@
 //! Frames that are too long for a way that has come to carry less (a black hole, to RFC 8899): they have their numbers, and are
 //! sent again in parts.
 
-use super::{Flight, Place};
+use super::{Flight, Place, Way};
 use crate::engine::congestion::FLOOR;
 use crate::engine::core::Core;
 use crate::engine::endpoint::Endpoint;
@@ -22,7 +22,7 @@ impl Sender {
     /// The way carries only what any network does: new frames are no longer, and longer ones go in parts. It is looked for
     /// longer ones again at `look_at`.
     pub(in crate::engine) fn shrink(&mut self, look_at: Time) {
-        self.shrunk = true;
+        self.way = Way::Shrunk;
         self.room = self.span.room(self.span.sure);
         self.parts = Parts::default();
         self.look_at = look_at;
@@ -30,13 +30,13 @@ impl Sender {
 
     /// Frames that may be in flight for one more to be sent again. Those that go in parts are many each.
     pub(super) fn again_window(&self) -> u32 {
-        if self.shrunk { self.window.size.min(FLOOR) } else { self.window.size }
+        if self.way == Way::Shrunk { self.window.size.min(FLOOR) } else { self.window.size }
     }
 
     /// Payload of a part of that frame, if it has to go in parts.
     pub(super) fn part_room(&self, flight: &Flight) -> Option<u32> {
         let room = self.span.room(self.span.sure).saturating_sub((data::MAX_HEADER - FIXED) as u32).max(1);
-        (self.shrunk && flight.len > room).then_some(room)
+        (self.way == Way::Shrunk && flight.len > room).then_some(room)
     }
 
     /// How long nothing new was acknowledged, nanoseconds, and since when: once the time-out has run out several times.

@@ -32,6 +32,17 @@ impl Span {
     }
 }
 
+/// What was found of the way to the peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Nothing: no frame was longer than what any network carries.
+    Sure,
+    /// It carries longer ones.
+    Long,
+    /// It has come to carry less: frames that are too long for it are sent again in parts.
+    Shrunk,
+}
+
 impl Sender {
     /// Lengths of a frame that the network surely carries, and that both adapters take: bytes after its first 14.
     pub(in crate::engine) fn bounds(&self) -> (u16, u16) {
@@ -42,7 +53,9 @@ impl Sender {
     /// there is nothing more to be found.
     pub(in crate::engine) fn carry(&mut self, mtu: u16, look_at: Time) {
         self.room = self.span.room(mtu);
-        self.shrunk &= mtu <= self.span.sure;
+        if mtu > self.span.sure {
+            self.way = Way::Long;
+        }
         self.look_at = if self.room == self.span.room(self.span.most) { Time::NEVER } else { look_at };
     }
 
@@ -52,6 +65,6 @@ impl Sender {
         let longest = data::MAX_HEADER - FIXED;
         let sure = self.span.room(self.span.sure);
         let flight = &self.flights[self.una as usize % WINDOW];
-        self.outstanding() != 0 && !self.shrunk && flight.len as usize + longest > sure as usize
+        self.way == Way::Long && self.outstanding() != 0 && flight.len as usize + longest > sure as usize
     }
 }

@@ -134,7 +134,7 @@ impl Flight {
     }
 
     /// All of it has arrived, once, and the connection goes on.
-    fn is_whole(mut self, kind: Kind) {
+    fn ends_whole(mut self, kind: Kind) {
         self.pair.world.cut = None;
         assert_eq!(self.arrived(), LEN);
         if kind != Kind::Read {
@@ -173,7 +173,7 @@ fn parts_of_any_length_make_a_frame() {
             for part in flight.parts(size) {
                 flight.deliver(&part);
             }
-            flight.is_whole(kind);
+            flight.ends_whole(kind);
         }
     }
 }
@@ -201,7 +201,7 @@ fn what_was_taken_is_passed_over_by_parts_and_by_the_whole_frame() {
         assert!(memory[AT..AT + 3000].iter().all(|byte| *byte == 0x55));
         let pattern: Vec<u8> = (0..3000).map(byte).collect();
         flight.pair.region[to].write(AT, &pattern).unwrap();
-        flight.is_whole(kind);
+        flight.ends_whole(kind);
     }
 }
 
@@ -222,7 +222,7 @@ fn a_part_behind_one_that_is_missing_is_forgotten() {
         for part in &parts[1..] {
             flight.deliver(part);
         }
-        flight.is_whole(kind);
+        flight.ends_whole(kind);
     }
 }
 
@@ -245,7 +245,7 @@ fn parts_in_any_order_and_number_with_whole_frames_between_them() {
         } else {
             parts[0].iter().for_each(|part| flight.deliver(part));
         }
-        flight.is_whole(kind);
+        flight.ends_whole(kind);
     }
 }
 
@@ -258,7 +258,7 @@ fn the_sender_goes_on_where_parts_have_come() {
         parts[..3].iter().for_each(|part| flight.deliver(part));
         flight.pair.world.cut = None;
         flight.pair.world.run(SECOND);
-        flight.is_whole(kind);
+        flight.ends_whole(kind);
     }
 }
 
@@ -283,7 +283,7 @@ fn a_part_of_another_message_ends_the_connection_and_one_too_early_does_nothing(
         for part in flight.parts(1000) {
             flight.deliver(&part);
         }
-        flight.is_whole(kind);
+        flight.ends_whole(kind);
     }
 }
 

@@ -440,6 +440,26 @@ fn a_way_that_shrinks_is_noticed_in_bounded_time_and_what_was_in_flight_arrives(
     }
 }
 
+/// A network that carries less than any should: nothing can be done, and there is an end.
+#[test]
+fn a_way_that_carries_less_than_any_ends_the_connection() {
+    for largest in [1500, LARGEST] {
+        let faults = Faults { delay: 5_000, ..Faults::default() };
+        let configs = [0, 1].map(|n| EngineConfig { largest, ..jumbo(n) });
+        let mut pair = Pair::with(world([1000; 2], faults, configs.into()));
+        transfer(&mut pair, 0, 900);
+        let start = pair.world.now;
+        let message = pair.message(0, 0..20_000);
+        pair.post_receive(1, 0..20_000);
+        pair.send(0, message);
+        assert!(pair.world.until(60 * SECOND, |world| world.event(0).is_some()));
+        let took = pair.world.now - start;
+        assert!((20 * SECOND..22 * SECOND).contains(&took), "{took} ns");
+        assert_eq!(pair.loss(0), Some(ConnectionLoss::PeerSilent));
+        assert_eq!(pair.world.hosts[0].engine.core.sent_parts, 0);
+    }
+}
+
 /// A pair with more memory, whose host 0 knows that long frames come, and a write of that memory posted.
 fn writing(bytes: usize) -> Pair {
     let faults = Faults { delay: 5 * MILLI, ..Faults::default() };
