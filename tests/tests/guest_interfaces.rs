@@ -54,6 +54,25 @@ fn messages_and_writes_of_every_kind_of_size_arrive_whole() {
 }
 
 /// Sent from the same 4 MiB again and again, a little further on each time, since guests are small.
+/// What QEMU joins two NICs by carries whatever they send.
+#[test]
+#[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
+fn long_frames_are_found_to_come() {
+    // What a frame of 8188 bytes has beside a message.
+    const LONG: usize = 8188 - 14 - 34;
+    let pair = pair();
+    let size = 1 << 20;
+    let (from, into) = (pair.a.memory(size).unwrap(), pair.b.memory(size).unwrap());
+    let start = Instant::now();
+    while pair.a.vi.path_mtu() != Some(LONG) {
+        assert!(start.elapsed() < PATIENCE, "frames carry {:?} bytes still", pair.a.vi.path_mtu());
+        let write = Descriptor::rdma_write(vec![from.segment(0..size).unwrap()], into.remote(0).unwrap());
+        pair.a.vi.post_send(write).unwrap();
+        let done = pair.drive(|pair| pair.a.cq.poll().unwrap());
+        assert!(done.descriptor.status().is_success(), "{:?}", done.descriptor.status());
+    }
+}
+
 #[test]
 #[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
 fn a_message_of_64_mebibytes_arrives_whole() {
