@@ -71,7 +71,15 @@ pub(super) struct LongIn {
     pub(super) exposures: Vec<(usize, Exposure)>,
     /// It is read, not put.
     pub(super) pull: Option<Pull>,
+    /// It is not to be read any more, whatever is offered.
+    pub(super) unwanted: bool,
     pub(super) done: bool,
+}
+
+impl LongIn {
+    pub(super) fn new(number: u16, span: Span) -> Self {
+        Self { number, span, exposures: Vec::new(), pull: None, unwanted: false, done: false }
+    }
 }
 
 impl LongOut {
@@ -351,7 +359,7 @@ impl Core {
     pub(crate) unsafe fn expect_long(&mut self, id: LinkId, number: u16, span: Span) -> Result<()> {
         let connection = self.connection(id);
         let message = connection.message_in;
-        connection.longs_in.push(LongIn { number, span, exposures: Vec::new(), pull: None, done: false });
+        connection.longs_in.push(LongIn::new(number, span));
         if let Some(pull) = self.find_offer(id, number) {
             if let Some(long) = self.connection(id).longs_in.last_mut() {
                 long.pull = Some(pull);

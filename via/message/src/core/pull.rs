@@ -112,7 +112,10 @@ impl Core {
         if message == current
             && let Some(long) = connection.longs_in.iter_mut().find(|long| long.number == number)
         {
-            long.pull.get_or_insert_with(|| Pull::new(grant));
+            // Who throws the message away has its memory back before this comes to be read.
+            if !long.unwanted {
+                long.pull.get_or_insert_with(|| Pull::new(grant));
+            }
             return Ok(());
         }
         connection.offers.retain(|offer| !packet::is_before(offer.message, current));
@@ -232,9 +235,12 @@ impl Core {
     pub(crate) fn stop_pulls(&mut self, id: LinkId) -> Option<()> {
         let connection = self.connection(id);
         let mut over = true;
-        for pull in connection.longs_in.iter_mut().filter_map(|long| long.pull.as_mut()) {
-            pull.stopped = true;
-            over &= pull.parts.is_empty();
+        for long in &mut connection.longs_in {
+            long.unwanted = true;
+            if let Some(pull) = &mut long.pull {
+                pull.stopped = true;
+                over &= pull.parts.is_empty();
+            }
         }
         (over || connection.failed.is_some()).then_some(())
     }
