@@ -40,3 +40,18 @@ fn on_a_good_wire_each_frame_is_sent_once_and_a_window_is_acknowledged_together(
     assert!(back.tx_frames <= windows + FEW, "{} acknowledgements of {windows} windows", back.tx_frames);
     assert!(there.doorbells <= windows + FEW, "{} notifications of {windows} windows", there.doorbells);
 }
+
+/// Who waits for the memory of a write hears of its end though no time passes, and nothing follows.
+#[test]
+fn the_end_of_a_write_is_acknowledged_at_once() {
+    let pair = ViPair::over_memory_at(memory_pair(), Clock::manual(Arc::new(AtomicU64::new(1_000_000))));
+    // What is left behind the last whole window would not be acknowledged for its number.
+    let mut writes = LongWrites::new(pair, (WINDOW + 3) * PAYLOAD).unwrap();
+    let mut turns = 0;
+    let mut tick = || {
+        turns += 1;
+        assert!(turns < 100_000, "the end of the last write was not acknowledged");
+    };
+    writes.round(&mut tick).unwrap();
+    writes.drain(&mut tick).unwrap();
+}

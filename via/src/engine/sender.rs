@@ -25,6 +25,9 @@ const MAX_PARTS: usize = 16;
 const MEASURED: u32 = 8;
 /// Frames that must have arrived of those sent later, for one to be taken for lost.
 const REORDERING: u32 = 3;
+/// Frames from which on a message is so long that its end asks for an acknowledgement: who waits for its memory is told at
+/// once, and that is no more than all streams are acknowledged.
+const LONG: u32 = 16;
 
 /// Where in a descriptor's segments a frame's payload begins.
 #[derive(Debug, Clone, Copy, Default)]
@@ -679,7 +682,8 @@ impl Endpoint {
         if last_work && flight.offset + flight.len == total {
             flags |= data::DRY;
         }
-        if outstanding >= limit && sender.unasked() * 4 >= limit {
+        let ends_long = flight.offset >= LONG * room && flight.offset + flight.len == total;
+        if outstanding >= limit && sender.unasked() * 4 >= limit || ends_long {
             flags |= data::NOW;
         }
         let sequence = sender.next;
