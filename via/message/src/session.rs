@@ -39,7 +39,8 @@ pub struct SessionOptions {
     pub describe: bool,
     /// How to wait.
     pub policy: Policy,
-    /// For how long a call waits before it fails. `None`: for ever, which is the way of programs that wait for each other.
+    /// For how long a call waits before it fails. `None`: for ever, which is the way of programs that wait for each other;
+    /// only then does who waits for a long piece tell its sender ahead where that goes, which spares both ends a packet.
     pub patience: Option<Duration>,
 }
 

@@ -89,6 +89,10 @@ fn session_of_programs(
             options.window = 8;
             options.thresholds = thresholds(seeds.start, options.rank, shape);
             options.describe = describe;
+            if Numbers(seeds.start).below(2) == 0 {
+                // Who waits without end names places ahead.
+                options.patience = None;
+            }
         },
         |session| {
             let channels: Vec<_> =

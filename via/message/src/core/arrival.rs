@@ -115,13 +115,16 @@ impl Core {
 
     fn arrived_data(&mut self, rail: usize, id: LinkId, arrived: Arrived) -> Result<()> {
         let connection = self.connection(id);
-        let first = connection.inbox.is_empty() && !connection.unpacking;
+        let unpacking = connection.unpacking;
+        let first = connection.inbox.is_empty() && (!unpacking || connection.awaited);
         connection.inbox.push_back(arrived);
         if first {
             if arrived.flags & flag::FIRST == 0 {
                 return self.broke(rail, id, "a message has no beginning");
             }
-            self.make_ready(id);
+            if !unpacking {
+                self.make_ready(id);
+            }
         }
         // Where packets are kept at the sender, it waits to hear of them.
         if self.connection(id).several { self.tell(id) } else { Ok(()) }
@@ -183,7 +186,7 @@ impl Core {
     #[inline]
     pub(crate) fn end_incoming(&mut self, id: LinkId) {
         let connection = self.connection(id);
-        connection.unpacking = false;
+        (connection.unpacking, connection.awaited) = (false, false);
         connection.message_in = connection.message_in.wrapping_add(1);
         if !connection.inbox.is_empty() {
             self.make_ready(id);

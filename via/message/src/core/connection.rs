@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 
 use super::control::Control;
-use super::long::{EarlyGrant, LongIn, LongOut};
+use super::early::EarlyGrant;
+use super::long::{LongIn, LongOut};
 use super::pull::EarlyOffer;
 use super::{CONTROL, Options};
 use crate::modules::Thresholds;
@@ -145,6 +146,8 @@ pub(crate) struct Connection {
     pub(super) controls: VecDeque<Control>,
     pub(super) longs_out: Vec<LongOut>,
     pub(super) early: Vec<EarlyGrant>,
+    /// How often in succession a place was looked for in vain.
+    pub(super) in_vain: u8,
     /// Packets that have overtaken others, until these have come.
     pub(super) ahead: Vec<(u32, usize, Packet)>,
     /// The peer's offers of pieces that are not unpacked yet.
@@ -155,6 +158,8 @@ pub(crate) struct Connection {
 
     /// A message from the peer is being unpacked.
     pub(crate) unpacking: bool,
+    /// It was taken ahead, and nothing of it has come yet.
+    pub(super) awaited: bool,
     pub(crate) message_in: u32,
     pub(super) freed: Counters,
     /// What of that the peer was told.
@@ -199,11 +204,13 @@ impl Connection {
             controls: VecDeque::new(),
             longs_out: Vec::new(),
             early: Vec::new(),
+            in_vain: 0,
             ahead: Vec::new(),
             offers: Vec::new(),
             next_put: 0,
             refused: None,
             unpacking: false,
+            awaited: false,
             message_in: 0,
             expected: 0,
             freed: Counters::default(),
@@ -306,7 +313,8 @@ impl Connection {
     #[inline(always)]
     fn forget_early(&mut self) {
         if !self.early.is_empty() {
-            self.early.clear();
+            let next = self.message_out;
+            self.early.retain(|early| early.message == next);
             self.set_short();
         }
     }
@@ -350,6 +358,11 @@ impl Connection {
     #[inline(always)]
     pub(super) fn owes_data(&self) -> bool {
         self.freed.data.wrapping_sub(self.told.data) >= self.window / 2
+    }
+
+    /// Whether that rail is there.
+    pub(super) fn is_up(&self, rail: usize) -> bool {
+        self.ways.get(rail) == Some(&Way::Up)
     }
 
     /// Rails that are there.

@@ -58,12 +58,6 @@ pub(crate) struct LongOut {
     _owned: Option<Box<[u8]>>,
 }
 
-/// A place for a piece that is not packed yet.
-pub(super) struct EarlyGrant {
-    pub(super) number: u16,
-    pub(super) grants: Vec<Grant>,
-}
-
 /// A long piece to be received.
 pub(super) struct LongIn {
     pub(super) number: u16,
@@ -167,7 +161,7 @@ impl Core {
         let rails = self.rails.len();
         let connection = self.connection(id);
         long.message = connection.message_out;
-        while let Some(at) = connection.early.iter().position(|early| early.number == long.number) {
+        while let Some(at) = connection.find_early(long.number) {
             long.grant(&connection.early.swap_remove(at).grants, rails);
         }
         connection.longs_out.push(long);
@@ -352,13 +346,17 @@ impl Core {
         connection.refused == Some(connection.message_out)
     }
 
-    /// Gives the peer a place for a long piece.
+    /// Gives the peer a place for a long piece, unless it has it ([`Core::await_long`]).
     ///
     /// # Safety
     /// The memory is valid and nobody else touches it until it is done and concealed, or the connection is severed.
     pub(crate) unsafe fn expect_long(&mut self, id: LinkId, number: u16, span: Span) -> Result<()> {
         let connection = self.connection(id);
         let message = connection.message_in;
+        if let Some(long) = connection.longs_in.iter().find(|long| long.number == number) {
+            debug_assert_eq!((long.span.start, long.span.len), (span.start, span.len));
+            return Ok(());
+        }
         connection.longs_in.push(LongIn::new(number, span));
         if let Some(pull) = self.find_offer(id, number) {
             if let Some(long) = self.connection(id).longs_in.last_mut() {
@@ -371,7 +369,7 @@ impl Core {
     }
 
     /// Exposes a piece on those rails that are there and where it is not yet; answers whether there are such.
-    fn expose(&mut self, id: LinkId, number: u16) -> Result<bool> {
+    pub(super) fn expose(&mut self, id: LinkId, number: u16) -> Result<bool> {
         let mut any = false;
         for rail in 0..self.rails.len() {
             let connection = self.connection(id);

@@ -6,6 +6,7 @@
 mod arrival;
 mod connection;
 mod control;
+mod early;
 mod failover;
 mod long;
 mod pull;

@@ -62,6 +62,13 @@ impl Outset {
     pub(crate) fn new() -> Self {
         Self { room: Span::NONE, limit: 0, open: None, id: 0, peer: 0, first: true, over: true }
     }
+
+    /// Begins a message of which all that goes in packets is its end.
+    pub(super) fn begin(&mut self, id: LinkId, peer: usize, open: Open) {
+        (self.id, self.peer, self.over) = (id, peer as u32, false);
+        self.open = Some(open);
+        self.room = Span::NONE;
+    }
 }
 
 impl Intake {
@@ -73,7 +80,7 @@ impl Intake {
 
     /// Takes the first packet of a message.
     #[inline(always)]
-    fn begin(&mut self, id: LinkId, connection: &mut Connection, first: Arrived) {
+    pub(super) fn begin(&mut self, id: LinkId, connection: &mut Connection, first: Arrived) {
         connection.unpacking = true;
         self.rest = first.bytes();
         self.limit = if first.is_plain() { connection.limit } else { 0 };

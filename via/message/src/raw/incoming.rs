@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::describe::Description;
 use crate::core::{Arrived, Core, Intake, Whole};
 use crate::packet::flag;
+use crate::port::LinkId;
 use crate::shared::Shared;
 use crate::span::Span;
 use crate::tasks::{Waits, now};
@@ -86,6 +87,18 @@ struct Lazy {
     piece: Option<(Span, SendMode)>,
 }
 
+/// A message that was taken ahead. Dropped before any of it has come, its connection ends.
+struct Awaited<'a> {
+    shared: &'a Shared,
+    id: LinkId,
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.shared.core().forsake(self.id);
+    }
+}
+
 /// What only messages need that are more than a packet.
 #[derive(Default)]
 struct More {
@@ -142,16 +155,52 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         self.intake.over = false;
     }
 
-    /// Waits for it indeed.
-    fn claim(&mut self) -> Result<()> {
-        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(()) };
+    /// Waits for it indeed. Its sender is told ahead where the first piece goes, unless there is none, or it is thrown away.
+    /// Where it `is_all` of the message that is waited for, and so it came, that is over, which is what this answers.
+    ///
+    /// # Safety
+    /// That piece may be written, and nobody else touches it until the message was ended, or dropped.
+    unsafe fn claim(&mut self, first: Option<Span>, is_all: bool) -> Result<bool> {
+        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(false) };
         self.intake.over = true;
-        self.begin(channel, Some(self.rank()))?;
-        match piece {
-            // SAFETY: who unpacked it has promised that it may be written until the end.
-            Some((piece, send)) => unsafe { self.unpack(piece, send, ReceiveMode::Cheaper) },
-            None => Ok(()),
+        let rank = self.rank();
+        let awaited = match first {
+            // SAFETY: the caller's promise; `Awaited` sees to it that the connection ends before the message does without
+            // having come.
+            Some(first) => unsafe { self.shared.core().await_long(channel, rank, first)? },
+            None => None,
+        };
+        match awaited {
+            Some(id) => {
+                if self.begin_awaited(id, is_all)? {
+                    return Ok(true);
+                }
+            }
+            None => self.begin(channel, Some(rank))?,
         }
+        if let Some((piece, send)) = piece {
+            // SAFETY: who unpacked it has promised that it may be written until the end.
+            unsafe { self.unpack(piece, send, ReceiveMode::Cheaper)? };
+        }
+        Ok(false)
+    }
+
+    /// Waits for the first packet of a message that was taken ahead. Answers as [`Unpacking::claim`].
+    fn begin_awaited(&mut self, id: LinkId, is_all: bool) -> Result<bool> {
+        let (shared, intake) = (&*self.shared, &mut self.intake);
+        let awaited = Awaited { shared, id };
+        let is_over = shared.wait_on("a message", |core| {
+            if !core.take_awaited(id, intake)? {
+                return Ok(None);
+            }
+            match intake.current {
+                Some(packet) if is_all => core.end_awaited(id, packet).map(Some),
+                _ => Ok(Some(false)),
+            }
+        })?;
+        std::mem::forget(awaited);
+        intake.over = is_over;
+        Ok(is_over)
     }
 
     /// Takes the next message on a channel, from a rank or from any.
@@ -250,10 +299,13 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// As for `unpack`.
     #[inline(never)]
     unsafe fn unpack_slowly(&mut self, piece: Span, send: SendMode, receive: ReceiveMode) -> Result<()> {
-        if self.lazy.is_some() {
-            self.claim()?;
-            // SAFETY: the caller's promise.
-            return unsafe { self.unpack(piece, send, receive) };
+        if let Some(Lazy { piece: waiting, .. }) = self.lazy {
+            let first = waiting.map_or(piece, |(piece, _)| piece);
+            // SAFETY: the caller's promise, of this piece or of the one before.
+            unsafe {
+                self.claim(Some(first), false)?;
+                return self.unpack(piece, send, receive);
+            }
         }
         // SAFETY: the caller's promise.
         now(unsafe { self.unpack_somehow(piece, send, receive) })
@@ -568,8 +620,11 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// Ends a message that was begun indeed, or will be.
     #[inline]
     fn end_begun(&mut self) -> Result<()> {
-        if self.lazy.is_some() {
-            self.claim()?;
+        if let Some(Lazy { piece, .. }) = self.lazy {
+            // SAFETY: who unpacked it has promised that it may be written until the end.
+            if unsafe { self.claim(piece.map(|(piece, _)| piece), true)? } {
+                return Ok(());
+            }
         }
         if self.more.is_none()
             && self.intake.limit > 0
@@ -687,7 +742,8 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         // Whoever drops it cannot be a task that waits; and who panics does not wait for a message that has not begun.
         self.waits = Waits::Here;
         let is_nothing = self.lazy.is_some() && std::thread::panicking();
-        if self.intake.over || is_nothing || self.claim().is_err() {
+        // SAFETY: of a message that is thrown away no piece is expected.
+        if self.intake.over || is_nothing || unsafe { self.claim(None, false) }.is_err() {
             self.intake.over = true;
             return;
         }

@@ -482,6 +482,9 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     #[inline]
     fn end_short(&mut self) -> Result<()> {
         if self.lazy.is_some() {
+            if self.begin_expected()? {
+                return self.end_expected();
+            }
             now(self.claim())?;
         }
         if self.more.is_none()
@@ -503,6 +506,40 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         self.end_slowly()
     }
 
+    /// Begins a message that is one long piece, whose place the receiver has named already. False: it begins otherwise.
+    fn begin_expected(&mut self) -> Result<bool> {
+        let Some(Lazy { channel, piece: Some((piece, _)) }) = self.lazy else { return Ok(false) };
+        let peer = self.rank();
+        self.shared.core().begin_expected(channel, peer, piece.len, &mut self.out)
+    }
+
+    /// Sends and ends that message.
+    fn end_expected(&mut self) -> Result<()> {
+        let (Some(Lazy { piece: Some((piece, _)), .. }), Some(open)) = (self.lazy.take(), self.out.open)
+        else {
+            return Err(Error::Failed);
+        };
+        // SAFETY: who packed it has promised that it stays as it is until the end, which waits until it is over.
+        let outcome = unsafe { self.shared.core().put_expected(self.out.id, open, piece) };
+        let more = self.more();
+        (more.longs, more.pieces) = (1, 1);
+        match outcome {
+            Ok(true) => {
+                more.ended = true;
+                (self.out.open, self.out.first) = (None, false);
+                now(self.wait_over())
+            }
+            Ok(false) => {
+                self.out.room = open.room(0).first(self.more().capacity);
+                self.end_slowly()
+            }
+            Err(e) => {
+                self.give_up();
+                Err(e)
+            }
+        }
+    }
+
     /// The port that it went by is broken.
     #[cold]
     #[inline(never)]
@@ -515,6 +552,11 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     async fn end_with(&mut self, flags: u8) -> Result<()> {
         self.flush(flags).await?;
         self.more().ended = true;
+        self.wait_over().await
+    }
+
+    /// Waits until none of its memory is read any more, behind its end.
+    async fn wait_over(&mut self) -> Result<()> {
         if self.more().longs > 0 {
             self.wait_longs(None, false).await?;
         }

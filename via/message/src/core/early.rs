@@ -1,0 +1,361 @@
+//! Places that are named ahead of the message.
+//!
+//! Who waits for the next message of a rank, with a long piece as the first that it unpacks, names the place of the piece
+//! at once. Its sender mostly knows it then when it comes to the piece, and writes without having asked; and where it has
+//! just asked, the answer is under way.
+//!
+//! **The place is the program's again when nobody can write there any more.** A receive that has named one has the
+//! connection's next message to itself, as if that had begun, so that no other receive takes it. It ends with that message,
+//! of whatever its sender makes it: from its first packet on all is as it is with a place that was named then. Or, where the
+//! wait fails, the connection ends first (`Core::forsake`). So sessions whose waits end by themselves, since they have lost
+//! their patience, name no places ahead: a sender that is late would find itself cut off.
+
+use super::connection::{Arrived, Connection};
+use super::control::Control;
+use super::long::{LongIn, LongOut};
+use super::{Core, Intake, Open, Outset};
+use crate::packet::{Grant, flag};
+use crate::port::LinkId;
+use crate::span::Span;
+use crate::{Result, SendMode};
+
+/// Looks of a sender for a place that its receiver may be about to name: one for so many bytes of the piece, which take far
+/// longer to go, and so many at most, in which a word goes to the other end and back. Who asks in place of them, while the
+/// place is under way, gives both ends a packet more to take.
+const BYTES: usize = 4096;
+const LOOKS: usize = 256;
+/// A sender that has looked so often in vain asks at once; of so many messages it looks for the place of as many again.
+const VAIN: u8 = 4;
+const AGAIN: u8 = 32;
+
+/// A place for a piece that is not packed yet: of the message that is being packed, or of the one behind it.
+pub(super) struct EarlyGrant {
+    pub(super) message: u32,
+    pub(super) number: u16,
+    pub(super) grants: Vec<Grant>,
+}
+
+impl Connection {
+    /// Where a place is kept for a piece of the message that is being packed.
+    pub(super) fn find_early(&self, number: u16) -> Option<usize> {
+        self.early.iter().position(|early| early.message == self.message_out && early.number == number)
+    }
+
+    /// Whether a place may be named ahead for a piece of so many bytes: its message is the next, and nothing of it has come.
+    fn may_await(&self, len: usize) -> bool {
+        len >= self.thresholds.long
+            && self.active.is_some()
+            && self.failed.is_none()
+            && !self.unpacking
+            && self.inbox.is_empty()
+    }
+}
+
+impl Core {
+    /// Takes the next message of a rank before it has begun, and names the place of its first long piece; answers the
+    /// connection. `None`: that cannot be, and nothing was done.
+    ///
+    /// # Safety
+    /// The memory is valid and nobody else touches it until the message was unpacked, or [`Core::forsake`] was called.
+    pub(crate) unsafe fn await_long(
+        &mut self,
+        channel: usize,
+        peer: usize,
+        piece: Span,
+    ) -> Result<Option<LinkId>> {
+        let id = self.id(channel, peer);
+        let is_known = self.connections.get(id as usize).is_some_and(Option::is_some);
+        if !is_known || self.options.described || self.options.patience.is_some() {
+            return Ok(None);
+        }
+        let connection = self.connection(id);
+        if !connection.may_await(piece.len) {
+            return Ok(None);
+        }
+        let message = connection.message_in;
+        connection.longs_in.push(LongIn::new(0, piece));
+        if self.expose(id, 0).is_err() {
+            // Who asks for it when the message is there is told what is wrong.
+            self.conceal_all(id);
+            return Ok(None);
+        }
+        let connection = self.connection(id);
+        (connection.unpacking, connection.awaited) = (true, true);
+        match self.control(id, Control::Grant { message, long: 0 }) {
+            Ok(()) => Ok(Some(id)),
+            Err(e) => {
+                self.forsake(id);
+                Err(e)
+            }
+        }
+    }
+
+    /// The first packet of a message that was taken ahead; drives the rails. False: it has not come.
+    ///
+    /// # Errors
+    /// It will not come, or something is wrong: [`Core::forsake`] has to follow.
+    pub(crate) fn take_awaited(&mut self, id: LinkId, into: &mut Intake) -> Result<bool> {
+        self.progress()?;
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        let Some(first) = self.next_packet(id)? else { return Ok(false) };
+        let connection = self.connection(id);
+        connection.awaited = false;
+        into.begin(id, connection, first);
+        Ok(true)
+    }
+
+    /// Waits for a message no more that was taken ahead: the connection ends, and nobody can reach the place any more.
+    #[cold]
+    pub(crate) fn forsake(&mut self, id: LinkId) {
+        self.sever(id, "a wait for its next message has failed, of which it may have written a part");
+        self.end_incoming(id);
+    }
+
+    /// Takes a message that was taken ahead, and came as the one long piece that was waited for. False: it is another one;
+    /// nothing was done.
+    pub(crate) fn end_awaited(&mut self, id: LinkId, packet: Arrived) -> Result<bool> {
+        let connection = self.connection(id);
+        let is_lone =
+            packet.flags == flag::FIRST | flag::LAST && packet.longs == 1 && packet.bytes().is_empty();
+        let [long] = &connection.longs_in[..] else { return Ok(false) };
+        // What was offered comes when it was read; all else has come before the message ends.
+        if !is_lone || long.pull.is_some() {
+            return Ok(false);
+        }
+        self.conceal_all(id);
+        self.end_incoming(id);
+        self.free_packet(id, packet)?;
+        Ok(true)
+    }
+
+    /// Whether the receiver has named a place for a piece of the message that is packed next; where it has not and may be
+    /// about to, drives the rails for a moment.
+    fn is_expected(&mut self, id: LinkId, number: u16, len: usize) -> Result<bool> {
+        let connection = self.connection(id);
+        let looks = if connection.in_vain < VAIN { (len / BYTES).min(LOOKS) } else { 0 };
+        // Now and then it is looked for again.
+        connection.in_vain = (connection.in_vain + 1) % AGAIN;
+        let mut look = 0;
+        while !self.has_early(id, number) {
+            if look > looks {
+                return Ok(false);
+            }
+            self.progress()?;
+            look += 1;
+        }
+        self.connection(id).in_vain = 0;
+        Ok(true)
+    }
+
+    fn has_early(&mut self, id: LinkId, number: u16) -> bool {
+        let connection = self.connection(id);
+        let is_up = |grant: &Grant| connection.is_up(grant.rail.get() as usize);
+        connection.find_early(number).is_some_and(|at| connection.early[at].grants.iter().any(is_up))
+    }
+
+    /// Begins a message that is one piece, if it is long and its place was named already. False: it has to begin otherwise;
+    /// nothing was done.
+    ///
+    /// # Errors
+    /// A port is broken.
+    pub(crate) fn begin_expected(
+        &mut self,
+        channel: usize,
+        peer: usize,
+        len: usize,
+        out: &mut Outset,
+    ) -> Result<bool> {
+        let id = self.id(channel, peer);
+        let is_known = self.connections.get(id as usize).is_some_and(Option::is_some);
+        if !is_known || self.options.described {
+            return Ok(false);
+        }
+        let connection = self.connection(id);
+        if len < connection.thresholds.long || connection.active.is_none() || connection.packing {
+            return Ok(false);
+        }
+        if !self.is_expected(id, 0, len)? || self.connection(id).failed.is_some() {
+            return Ok(false);
+        }
+        let Some(open) = self.open_packet(id)? else { return Ok(false) };
+        self.connection(id).packing = true;
+        out.begin(id, peer, open);
+        Ok(true)
+    }
+
+    /// Puts the piece of such a message, and sends the message's end behind it where that can be now; answers whether.
+    ///
+    /// # Safety
+    /// As for [`Core::add_long`].
+    pub(crate) unsafe fn put_expected(&mut self, id: LinkId, open: Open, piece: Span) -> Result<bool> {
+        let long = LongOut::new(0, piece, SendMode::Cheaper, false, None);
+        // SAFETY: the caller's promise.
+        unsafe { self.add_long(id, long)? };
+        if !self.longs(id, None).behind {
+            return Ok(false);
+        }
+        // SAFETY: there are no parts.
+        unsafe { self.send_data(id, open, 0, &[], flag::FIRST | flag::LAST, 1) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::core::connection::Way;
+    use crate::core::{Carrier, Options, Rail};
+    use crate::modules::Thresholds;
+    use crate::port::{Buffer, Event, Exposure, Hello, Packet, Port, Wake};
+    use crate::{Error, packet};
+
+    const LONG: usize = 1 << 20;
+    const PEER: usize = 1;
+
+    /// A port that keeps record of what is asked of it, and breaks when it is told to.
+    struct Recorder {
+        record: Arc<Mutex<Vec<&'static str>>>,
+        is_broken: Arc<AtomicBool>,
+        bytes: Vec<u8>,
+    }
+
+    impl Recorder {
+        fn note(&self, what: &'static str) {
+            self.record.lock().unwrap().push(what);
+        }
+    }
+
+    impl Port for Recorder {
+        fn address(&self) -> String {
+            String::new()
+        }
+
+        fn is_ordered(&self) -> bool {
+            true
+        }
+
+        fn connect(&mut self, _: LinkId, _: &str, _: Hello) -> Result<()> {
+            Ok(())
+        }
+
+        fn buffer(&mut self, _: LinkId) -> Option<Buffer> {
+            Some(Buffer { index: 0, span: Span::of_mut(&mut self.bytes) })
+        }
+
+        fn release(&mut self, _: LinkId, _: u32) {}
+
+        fn send(&mut self, _: LinkId, buffer: Buffer, len: usize, _: bool) -> Result<()> {
+            // SAFETY: a buffer of ours, that was filled.
+            let header =
+                unsafe { packet::Header::read(buffer.span.first(len)) }.expect("a packet has a header");
+            self.note(if header.kind == packet::kind::GRANT {
+                "names the place"
+            } else {
+                "sends another packet"
+            });
+            Ok(())
+        }
+
+        unsafe fn expose(&mut self, _: LinkId, _: Span) -> Result<Exposure> {
+            self.note("exposes");
+            Ok(Exposure { id: 7, token: [0; 16] })
+        }
+
+        fn conceal(&mut self, _: LinkId, exposure: u64) {
+            assert_eq!(exposure, 7);
+            self.note("conceals");
+        }
+
+        unsafe fn put(&mut self, _: LinkId, _: u64, _: Span, _: &[u8; 16], _: u64) -> Result<bool> {
+            Ok(false)
+        }
+
+        fn poll(&mut self, _: &mut Vec<Event>) -> Result<()> {
+            if self.is_broken.load(Ordering::Relaxed) { Err(Error::Failed) } else { Ok(()) }
+        }
+
+        fn give_back(&mut self, _: LinkId, _: Packet) {}
+
+        fn is_flushed(&self, _: LinkId) -> bool {
+            true
+        }
+
+        fn leave(&mut self, _: LinkId) {
+            self.note("leaves");
+        }
+
+        fn arm(&mut self, _: &mut Vec<std::os::fd::RawFd>) -> Result<Wake> {
+            Ok(Wake::Now)
+        }
+    }
+
+    /// A core that is connected to one peer, the record of its port, and what breaks that.
+    fn connected(patience: Option<Duration>) -> (Core, Arc<Mutex<Vec<&'static str>>>, Arc<AtomicBool>) {
+        let (record, is_broken) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
+        let port = Recorder { record: record.clone(), is_broken: is_broken.clone(), bytes: vec![0; 1024] };
+        let options = Options {
+            session: "early".to_owned(),
+            rank: 0,
+            size: 2,
+            packet_bytes: 1024,
+            window: 8,
+            thresholds: Thresholds::default(),
+            described: false,
+            patience,
+        };
+        let rail = Rail { name: "rail".to_owned(), port: Carrier::Other(Box::new(port)), ordered: true };
+        let mut core = Core::new(options, vec![rail], Vec::new());
+        let id = core.id(0, PEER);
+        let connection = core.connection(id);
+        connection.ways[0] = Way::Up;
+        connection.active = Some(0);
+        (core, record, is_broken)
+    }
+
+    #[test]
+    fn a_place_is_named_once_and_its_message_is_taken() {
+        let (mut core, record, _) = connected(None);
+        let mut room = vec![0; LONG];
+        let place = Span::of_mut(&mut room);
+        // SAFETY: nobody writes there: the port is none.
+        unsafe {
+            assert_eq!(core.await_long(0, PEER, place.first(100)).unwrap(), None, "it is short");
+            let id = core.await_long(0, PEER, place).unwrap().expect("it can be named");
+            assert_eq!(core.await_long(0, PEER, place).unwrap(), None, "somebody waits for it");
+            core.expect_long(id, 0, place).unwrap();
+        }
+        assert_eq!(*record.lock().unwrap(), ["exposes", "names the place"]);
+        let busy = core.check_incoming(0, Some(PEER));
+        assert!(matches!(busy, Err(Error::Busy { rank: PEER, way: "from" })), "{busy:?}");
+    }
+
+    #[test]
+    fn a_wait_that_fails_leaves_the_connection_and_then_takes_the_place_back() {
+        let (mut core, record, is_broken) = connected(None);
+        let mut room = vec![0; LONG];
+        // SAFETY: nobody writes there: the port is none.
+        let id = unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)).unwrap().unwrap() };
+        let mut intake = Intake::new();
+        assert!(!core.take_awaited(id, &mut intake).unwrap());
+        is_broken.store(true, Ordering::Relaxed);
+        assert!(core.take_awaited(id, &mut intake).is_err() && intake.over);
+        core.forsake(id);
+        assert_eq!(*record.lock().unwrap(), ["exposes", "names the place", "leaves", "conceals"]);
+        let connection = core.connection(id);
+        assert!(connection.failed.is_some() && !connection.unpacking && !connection.awaited);
+    }
+
+    #[test]
+    fn who_may_lose_patience_names_none() {
+        let (mut core, record, _) = connected(Some(Duration::from_secs(1)));
+        let mut room = vec![0; LONG];
+        // SAFETY: nobody writes there: the port is none.
+        assert_eq!(unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)) }.unwrap(), None);
+        assert!(record.lock().unwrap().is_empty());
+    }
+}
