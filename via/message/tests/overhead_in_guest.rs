@@ -187,7 +187,7 @@ impl Measured {
 #[ignore = "needs a guest with a vIOMMU: tests/run runs it there"]
 fn what_the_layer_adds() {
     // Length, batches, round trips of each.
-    const RUNS: [(usize, usize, usize); 2] = [(64, 5, 60), (LONG, 9, 3)];
+    const RUNS: [(usize, usize, usize); 2] = [(64, 5, 60), (LONG, 25, 3)];
     let [mut a, mut b] = bare_pair().unwrap_or_else(|e| panic!("{e}"));
     let board = Board::default();
     let there = board.clone();
