@@ -42,10 +42,19 @@ impl<T> Batch<T> {
         if (number as usize) < self.places.len() { Some(Place { batch: self, number }) } else { None }
     }
 
-    /// Whether all of its places are room: it is new, or [`Batch::pop`] has said that there is nothing left.
+    /// If there is nothing in it, all of its places are room from now on; false else.
     #[inline(always)]
-    pub(crate) fn is_fresh(&self) -> bool {
-        self.end == 0
+    pub(crate) fn is_fresh(&mut self) -> bool {
+        // Usually it is new, or `pop` has said that there is nothing left.
+        self.end == 0 || self.starts_anew()
+    }
+
+    fn starts_anew(&mut self) -> bool {
+        let empty = self.first == self.end;
+        if empty {
+            (self.first, self.end) = (0, 0);
+        }
+        empty
     }
 
     /// Moves what is in it to the front, so that all the room there is comes behind it; answers how much that is.
@@ -121,10 +130,10 @@ mod tests {
         batch.gather();
         assert!(put(&mut batch, 3) && batch.len() == 3);
         assert_eq!([batch.pop(), batch.pop(), batch.pop()], [1, 2, 3].map(Some));
-        assert!(batch.len() == 0 && !batch.is_fresh() && !put(&mut batch, 4));
-        assert!(batch.pop().is_none() && batch.is_fresh() && put(&mut batch, 4) && !batch.is_fresh());
+        assert!(batch.len() == 0 && !put(&mut batch, 4));
+        assert!(batch.pop().is_none() && put(&mut batch, 4) && !batch.is_fresh());
         assert_eq!(batch.pop(), Some(4));
-        batch.gather();
+        assert!(batch.is_fresh());
         assert!(batch.len() == 0 && [5, 6, 7].iter().all(|n| put(&mut batch, *n)));
         assert!(!put(&mut Batch::nothing(), 0));
     }
