@@ -159,8 +159,11 @@ fn kernel_words(settings: &Settings) -> String {
         // The tsc words: under emulation the guest's clock would be the hpet, and slow. panic: with
         // -no-reboot, QEMU then ends instead of hanging. iommu=pt: the kernel's own devices stay fast.
         // no_timer_check: on a busy machine the emulated timer may miss its test, which ends in a panic.
+        // panic_on_rcu_stall: a guest was seen to lose a processor's timer for good under emulation. What waits for
+        // the kernel's grace periods then hangs, and all else goes on, so that only a panic tells. One stall may be
+        // a host that paused.
         "console=ttyS0 quiet panic=-1 oops=panic intel_iommu=on iommu=pt tsc=reliable clocksource=tsc \
-         no_timer_check",
+         no_timer_check sysctl.kernel.panic_on_rcu_stall=1 sysctl.kernel.max_rcu_stall_to_panic=2",
     );
     if settings.hugepages > 0 {
         words.push_str(&format!(" default_hugepagesz=2M hugepagesz=2M hugepages={}", settings.hugepages));

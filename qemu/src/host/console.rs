@@ -93,6 +93,11 @@ impl Console {
     pub fn panic(&self) -> Option<String> {
         self.tail(usize::MAX).lines().find(|line| line.contains("Kernel panic")).map(str::to_owned)
     }
+
+    /// The panic of a kernel whose timer came no more: the emulator's fault, and nothing's in the guest.
+    pub fn lost_timer(&self) -> Option<String> {
+        self.panic().filter(|line| line.contains("RCU Stall"))
+    }
 }
 
 /// What QEMU warns of although it is as it should be: a guest's NICs reach nothing outside, and models report no
@@ -146,5 +151,16 @@ mod tests {
         assert_eq!(console.tail(1), "last");
         assert_eq!(console.panic().as_deref(), Some("[ 1.0] Kernel panic - not syncing: VFS"));
         assert!(console.tail(usize::MAX).len() <= TAIL);
+        assert_eq!(console.lost_timer(), None);
+    }
+
+    #[test]
+    fn a_lost_timer_is_told_from_other_panics() {
+        let console = Console::default();
+        console.keep(b"rcu: \tPossible timer handling issue on cpu=0\n");
+        assert_eq!(console.lost_timer(), None, "it may be a pause");
+        let panic = "[  290.1] Kernel panic - not syncing: RCU Stall";
+        console.keep(panic.as_bytes());
+        assert_eq!(console.lost_timer().as_deref(), Some(panic));
     }
 }

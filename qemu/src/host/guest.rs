@@ -453,12 +453,16 @@ impl Guest {
         Ok(outcome.stdout)
     }
 
-    /// Runs a command to its end. One that takes longer than `limit` is killed, and that is an error.
+    /// Runs a command to its end. One that takes longer than `limit` is killed, and that is an error. If it cannot be
+    /// killed, because it hangs in the kernel, the guest is ended: whatever it holds nobody could have again.
     pub fn run(&self, task: impl Into<Task>, limit: Duration) -> Result<Outcome> {
         let process = self.spawn(task)?;
         let result = process.wait(Some(limit));
         if let Err(Error::TimedOut { .. }) = result {
-            process.kill()?;
+            match process.kill() {
+                Err(Error::TimedOut { .. }) => self.kill(),
+                other => drop(other?),
+            }
         }
         result
     }
@@ -497,6 +501,11 @@ impl Guest {
         let run = Run { argv, env, cwd: task.cwd.as_bytes().to_vec() };
         self.link.send(&Frame::new(Kind::Run, id, run.encode()))?;
         Ok(Process { id, what: task.describe(), link: self.link.clone(), end, output })
+    }
+
+    /// The panic of its kernel, if that was because a timer came no more: the emulator's fault, and nothing's in it.
+    pub fn lost_timer(&self) -> Option<String> {
+        self.link.console.lost_timer()
     }
 
     /// The last lines of the console.

@@ -76,6 +76,12 @@ impl Session {
         devices.lock().unwrap_or_else(PoisonError::into_inner).failure()
     }
 
+    /// Why guests that failed may not be to blame: a kernel panicked because its timer came no more, which is the
+    /// emulator's fault.
+    pub fn lost_timer(&self) -> Option<String> {
+        self.guests.iter().find_map(Guest::lost_timer)
+    }
+
     /// The guests.
     pub fn guests(&self) -> &[Guest] {
         &self.guests
