@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use uvia_vm::{Guest, NicKind, Session, Settings};
+use uvia_vm::{Guest, NicKind, Settings};
 
 use crate::build::Program;
 use crate::jobs::Job;
 use crate::report::Report;
-use crate::{Options, messages, tools, vipl};
+use crate::{Options, booted, messages, tools, vipl};
 
 /// How long one test program may take in a guest.
 const LIMIT: Duration = Duration::from_secs(420);
@@ -73,21 +73,19 @@ fn in_guest(
         keep_log: options.keep_log.as_ref().map(|dir| dir.join(label.replace(' ', "-"))),
         ..Settings::default()
     };
-    let session = match Session::boot(&settings) {
-        Ok(session) => session,
-        Err(e) => return not_booted(report, label, &e),
-    };
-    let guest = session.guest();
-    for program in programs.iter().filter(|program| options.long || suits(program, nics)) {
-        run_program(report, guest, label, program);
-    }
-    if let Some(program) = overhead {
-        messages::overhead(report, guest, label, program);
-    }
-    tools::in_guest(report, guest, label);
-    if let Some(suite) = suite.filter(|_| is_emulated(nics)) {
-        vipl::in_guest(report, guest, label, suite);
-    }
+    booted::with(report, label, &settings, |report, session| {
+        let guest = session.guest();
+        for program in programs.iter().filter(|program| options.long || suits(program, nics)) {
+            run_program(report, guest, label, program);
+        }
+        if let Some(program) = overhead {
+            messages::overhead(report, guest, label, program);
+        }
+        tools::in_guest(report, guest, label);
+        if let Some(suite) = suite.filter(|_| is_emulated(nics)) {
+            vipl::in_guest(report, guest, label, suite);
+        }
+    });
 }
 
 /// What a driver has to do, each shows in a guest with two NICs of its own kind: those of two kinds are there for what
@@ -114,15 +112,6 @@ pub fn called<'a>(programs: &'a [Program], start: &str) -> Vec<&'a Program> {
 pub fn label(nics: &[NicKind]) -> String {
     let names: Vec<_> = nics.iter().map(|kind| kind.name()).collect();
     names.join(" to ")
-}
-
-/// A guest that did not boot; that there is no QEMU for its NICs is no failure of ours.
-pub fn not_booted(report: &mut Report, label: &str, error: &uvia_vm::Error) {
-    let name = format!("{label}: booting a guest");
-    match error {
-        uvia_vm::Error::NoVfioUser { .. } => report.skipped(&name, &error.to_string()),
-        _ => report.failed(&name, &error.to_string()),
-    }
 }
 
 /// Runs a test program's tests for guests.

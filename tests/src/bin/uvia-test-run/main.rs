@@ -3,6 +3,7 @@
 #[macro_use]
 mod output;
 
+mod booted;
 mod build;
 mod dissector;
 mod guests;

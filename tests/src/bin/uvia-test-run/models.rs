@@ -7,8 +7,8 @@ use uvia_vm::{NicKind, Session, Settings};
 
 use crate::build::Program;
 use crate::jobs::Job;
-use crate::report::{Report, Verdict};
-use crate::{Options, guests, tools};
+use crate::report::{Failure, Report, Verdict};
+use crate::{Options, booted, guests, tools};
 
 /// Under Linux's drivers.
 const KERNEL: &[&[NicKind]] = &[&[NicKind::ModelE1000], &[NicKind::ModelVirtio]];
@@ -71,16 +71,14 @@ fn run_programs(
         device_args,
         ..Settings::default()
     };
-    let session = match Session::boot(&settings) {
-        Ok(session) => session,
-        Err(e) => return guests::not_booted(report, label, &e),
-    };
-    for program in programs {
-        guests::run_program(report, session.guest(), label, program);
-    }
-    if let Some(why) = session.devices_failure() {
-        report.failed(label, &why.to_string());
-    }
+    booted::with(report, label, &settings, |report, session| {
+        for program in programs {
+            guests::run_program(report, session.guest(), label, program);
+        }
+        if let Some(why) = session.devices_failure() {
+            report.failed(label, &why.to_string());
+        }
+    });
 }
 
 /// The switch joins guests, too.
@@ -93,24 +91,24 @@ fn between_guests(report: &mut Report, options: &Options) {
         keep_log: options.keep_log.as_ref().map(|dir| dir.join("models-two-guests")),
         ..Settings::default()
     };
-    let session = match Session::boot(&settings) {
-        Ok(session) => session,
-        Err(e) => return guests::not_booted(report, BETWEEN_GUESTS, &e),
-    };
-    report.case("two guests: a copy between models arrives whole", || {
-        let [to, from] = session.guests() else { return Err("there are not two guests".into()) };
-        let listen = "mkdir /tmp/in; exec uvia-cp --listen /tmp/in --once --nic $UVIA_NIC_A --name b";
-        let listener = to.spawn(uvia_vm::Task::new(["sh", "-c", listen]))?;
-        let sent = tools::shell_ok(
-            from,
-            "head -c 3000001 /dev/urandom > /tmp/file; \
-             uvia-cp /tmp/file b:copy --nic $UVIA_NIC_A --name a >&2; sha256sum < /tmp/file",
-        )?;
-        let received = listener.wait(Some(Duration::from_secs(60)))?;
-        let there = tools::shell_ok(to, "sha256sum < /tmp/in/copy")?;
-        if !received.status.success() || sent != there {
-            return Err(format!("{received:?}\n{sent}\n{there}").into());
-        }
-        Ok(Verdict::Passed)
+    booted::with(report, BETWEEN_GUESTS, &settings, |report, session| {
+        report.case("two guests: a copy between models arrives whole", || copies(session));
     });
+}
+
+fn copies(session: &Session) -> Result<Verdict, Failure> {
+    let [to, from] = session.guests() else { return Err("there are not two guests".into()) };
+    let listen = "mkdir /tmp/in; exec uvia-cp --listen /tmp/in --once --nic $UVIA_NIC_A --name b";
+    let listener = to.spawn(uvia_vm::Task::new(["sh", "-c", listen]))?;
+    let sent = tools::shell_ok(
+        from,
+        "head -c 3000001 /dev/urandom > /tmp/file; \
+         uvia-cp /tmp/file b:copy --nic $UVIA_NIC_A --name a >&2; sha256sum < /tmp/file",
+    )?;
+    let received = listener.wait(Some(Duration::from_secs(60)))?;
+    let there = tools::shell_ok(to, "sha256sum < /tmp/in/copy")?;
+    if !received.status.success() || sent != there {
+        return Err(format!("{received:?}\n{sent}\n{there}").into());
+    }
+    Ok(Verdict::Passed)
 }

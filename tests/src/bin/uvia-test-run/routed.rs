@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use uvia_vm::{Guest, NicKind, Session, Settings, Task};
+use uvia_vm::{Guest, NicKind, Settings, Task};
 
-use crate::Options;
 use crate::jobs::Job;
 use crate::report::{Failure, Report, Verdict};
+use crate::{Options, booted};
 
+const LABEL: &str = "guests with a router between them";
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Datagrams that the kernel has forwarded: the sixth of its counters of IP.
@@ -17,7 +18,7 @@ const FAR: &str = "--nic $UVIA_NIC_A --encap udp --address 10.2.0.2/24 --gateway
 
 /// All of them.
 pub fn job(options: &Options) -> Job<'_> {
-    Job::new("guests with a router between them", 38, |report| run(report, options))
+    Job::new(LABEL, 38, |report| run(report, options))
 }
 
 fn run(report: &mut Report, options: &Options) {
@@ -27,13 +28,10 @@ fn run(report: &mut Report, options: &Options) {
         keep_log: options.keep_log.as_ref().map(|dir| dir.join("routed")),
         ..Settings::default()
     };
-    match Session::boot(&settings) {
-        Ok(session) => match session.guests() {
-            [near, router, far] => routed(report, near, router, far),
-            _ => report.failed("guests with a router: booting them", "there are not three"),
-        },
-        Err(e) => report.failed("guests with a router: booting them", &e.to_string()),
-    }
+    booted::with(report, LABEL, &settings, |report, session| match session.guests() {
+        [near, router, far] => routed(report, near, router, far),
+        _ => report.failed(LABEL, "there are not three"),
+    });
 }
 
 fn sh(line: &str) -> Task {

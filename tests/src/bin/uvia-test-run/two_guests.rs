@@ -3,12 +3,12 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use uvia_vm::{NicKind, Session, Settings, Task};
+use uvia_vm::{Guest, NicKind, Settings, Task};
 
 use crate::build::Program;
 use crate::jobs::Job;
 use crate::report::{Failure, Report, Verdict};
-use crate::{Options, guests, messages, outages};
+use crate::{Options, booted, guests, messages, outages};
 
 /// The main job may take so long, after the build.
 const MAIN_JOB: Duration = Duration::from_secs(180);
@@ -36,19 +36,17 @@ fn between_guests(report: &mut Report, programs: &[Program], options: &Options) 
         keep_log: options.keep_log.as_ref().map(|dir| dir.join("two-guests")),
         ..Settings::default()
     };
-    match Session::boot(&settings) {
-        Ok(session) => {
-            copies(report, &session);
-            if let [there, here] = session.guests() {
-                match rank {
-                    Some(rank) => messages::run(report, [here, there], rank),
-                    None => report.failed(messages::RANK, "there is no such test program"),
-                }
-                outages::run(report, here, there, options.long);
-            }
+    booted::with(report, "two guests", &settings, |report, session| {
+        let [there, here] = session.guests() else {
+            return report.failed("two guests", "there are not two");
+        };
+        copies(report, there, here);
+        match rank {
+            Some(rank) => messages::run(report, [here, there], rank),
+            None => report.failed(messages::RANK, "there is no such test program"),
         }
-        Err(e) => report.failed("two guests: booting them", &e.to_string()),
-    }
+        outages::run(report, here, there, options.long);
+    });
 }
 
 fn moves_a_file() -> Result<Verdict, Failure> {
@@ -77,10 +75,7 @@ fn moves_a_file() -> Result<Verdict, Failure> {
 }
 
 /// Copies between two guests, good and bad.
-fn copies(report: &mut Report, session: &Session) {
-    let [to, from] = session.guests() else {
-        return report.failed("two guests: booting them", "there are not two");
-    };
+fn copies(report: &mut Report, to: &Guest, from: &Guest) {
     let sh = |line: &str| Task::new(["sh", "-c", line]);
     report.case("two guests: a copy arrives whole, and only once", || {
         to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
