@@ -186,14 +186,14 @@ impl Endpoint {
     fn leave_calm(&mut self) {
         self.calm = false;
         self.expected = Expected::NOTHING;
-        self.sender.note_run(&self.sends);
+        self.sender.end_calm(&self.sends);
     }
 
     /// After a way that was not the short one: sees whether the next can be.
     pub(super) fn settle(&mut self) {
         self.stir();
         if self.is_calm() {
-            self.sender.begin_run();
+            self.sender.begin_calm();
             self.calm = true;
             self.expected = Expected::new(self.peer.0, self.slot(), self.sender.peer_window);
         }

@@ -1,5 +1,6 @@
 //! The sending half of a connection: descriptors are cut into frames, and frames are sent until acknowledged.
 
+mod calm;
 mod long;
 mod parts;
 mod span;
@@ -7,13 +8,13 @@ mod span;
 use super::congestion::{Timeout, Window};
 use super::core::{Core, Gap};
 use super::endpoint::{Endpoint, SendWork};
-use super::hold::{Hold, Stage};
-use super::{EngineConfig, FrameToken, Output, PayloadPart, PlainSend, Sent, Time, Tuning};
-use crate::ring::Ring;
+use super::hold::Stage;
+use super::{EngineConfig, FrameToken, Output, PayloadPart, Sent, Time, Tuning};
 use crate::wire::control::Offer;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
-use crate::wire::{ETHERNET, FIXED, Words, crc, put_u32};
-use crate::{Operation, Segment, Status};
+use crate::wire::{ETHERNET, FIXED, crc, put_u32};
+use crate::{Operation, Segment};
+use calm::Calm;
 use parts::Parts;
 use span::{Span, Way};
 
@@ -57,18 +58,8 @@ pub(super) struct Sender {
     pub(super) next: u32,
     /// What the peer takes unacknowledged.
     pub(super) peer_window: u32,
-    /// Frames in flight below which one more may go the short way: with the last one that the windows allow an
-    /// acknowledgement is asked for, and it goes another. 0 unless the interface is calm.
-    reach: u32,
-    /// The same for what [`PlainSend`] is for: 0 where a frame, or a transfer, may not be as long as those are.
-    plain_reach: u32,
-    /// Those may be.
-    plain: bool,
-    /// While the interface is calm: the frames from here on are whole messages, one behind the other, and neither
-    /// `flights` nor `cursor` nor `order` knows of them yet ([`Sender::note_run`]).
-    run: u32,
-    /// While it is calm: what is added to a frame's number to get its message's.
-    shift: u32,
+    /// What is kept while the interface is calm.
+    calm: Calm,
     /// Bits from `una` on: arrived, by selective acknowledgement.
     sacked: u64,
     /// Bits from `una` on: taken for lost, to be sent again.
@@ -86,8 +77,6 @@ pub(super) struct Sender {
     /// The first frame since the peer was asked to answer.
     asked_up_to: u32,
     measuring: bool,
-    /// While the interface is calm: an acknowledgement may end a measurement, or open the window.
-    attentive: bool,
     /// The frame on which the round trip is measured next; one that has gone by, while it is measured.
     measure_at: u32,
     measured: u32,
@@ -114,11 +103,7 @@ impl Sender {
             una: 0,
             next: 0,
             peer_window: 0,
-            reach: 0,
-            plain_reach: 0,
-            plain: false,
-            run: 0,
-            shift: 0,
+            calm: Calm::default(),
             sacked: 0,
             lost: 0,
             cursor: Flight::default(),
@@ -129,7 +114,6 @@ impl Sender {
             recovering: false,
             asked_up_to: 0,
             measuring: false,
-            attentive: false,
             measure_at: 0,
             measured: 0,
             measured_from: Time(0),
@@ -165,7 +149,7 @@ impl Sender {
         self.room = self.span.room(self.span.sure);
         self.way = Way::Sure;
         // Never more than at the beginning: it may grow, and comes back to this.
-        self.plain = self.room.min(max_transfer_size) >= PlainSend::MOST;
+        self.calm = Calm::new(self.room.min(max_transfer_size));
         self.peer_window = u32::from(theirs.window);
         self.sacked = 0;
         self.lost = 0;
@@ -205,47 +189,6 @@ impl Sender {
     #[inline(always)]
     pub(super) fn acknowledged(&self) -> u32 {
         self.una
-    }
-
-    /// Finds anew how many frames may be in flight, while the interface is calm: after each change of the window.
-    #[cold]
-    fn find_reach(&mut self) {
-        self.reach = self.peer_window.min(self.window.size).saturating_sub(1);
-        self.plain_reach = if self.plain { self.reach } else { 0 };
-    }
-
-    /// The interface has become calm.
-    pub(super) fn begin_run(&mut self) {
-        self.run = self.next;
-        self.shift = self.cursor.message.wrapping_sub(self.next);
-        self.find_reach();
-        self.look_ahead();
-    }
-
-    /// It is so no more: notes the frames that were sent meanwhile, whose descriptors are the last ones of the queue. Of
-    /// those that were acknowledged nothing is left to know.
-    pub(super) fn note_run(&mut self, sends: &Ring<SendWork>) {
-        self.reach = 0;
-        self.plain_reach = 0;
-        let frames = self.next.wrapping_sub(self.run);
-        let noted = frames.saturating_sub(self.outstanding());
-        for n in noted..frames {
-            let sequence = self.run.wrapping_add(n);
-            let work = sends.tail().wrapping_sub(frames - n);
-            self.flights[sequence as usize % WINDOW] = Flight {
-                work,
-                message: self.cursor.message.wrapping_add(n),
-                offset: 0,
-                len: sends.get(work).map_or(0, SendWork::total),
-                place: Place::default(),
-                order: self.order.wrapping_add(n + 1),
-                answer: false,
-            };
-        }
-        self.cursor.work = sends.tail();
-        self.cursor.message = self.cursor.message.wrapping_add(frames);
-        self.order = self.order.wrapping_add(frames);
-        self.run = self.next;
     }
 
     /// Whether nothing that was posted waits to be sent.
@@ -329,7 +272,7 @@ impl Sender {
     #[inline]
     fn measure(&mut self, sequence: u32, now: Time) {
         self.measuring = true;
-        self.attentive = true;
+        self.calm.attend();
         self.measured = sequence;
         self.measured_from = now;
     }
@@ -346,34 +289,6 @@ impl Sender {
         self.timeout.progress();
         self.progress = now;
         self.window.excused();
-    }
-
-    /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either.
-    #[inline(always)]
-    pub(super) fn acknowledge_in_order(&mut self, ack: u32, now: Time, tuning: &Tuning) {
-        if ack == self.next && !self.attentive {
-            // All that was sent, if only it was not so before: then this changes nothing that matters.
-            self.una = ack;
-            self.timer_from = now;
-        } else {
-            self.acknowledge_some(ack, now, tuning);
-        }
-    }
-
-    /// As [`Sender::acknowledge_in_order`], where there is more to do.
-    #[inline(never)]
-    fn acknowledge_some(&mut self, ack: u32, now: Time, tuning: &Tuning) {
-        let advance = ack.wrapping_sub(self.una);
-        if advance.wrapping_sub(1) < self.outstanding() {
-            debug_assert!(!self.recovering && self.timeout.expiries() == 0);
-            self.advance(advance, now, tuning);
-            self.look_ahead();
-        }
-    }
-
-    /// Whether acknowledgements are more than counted, from now on and while the interface is calm.
-    fn look_ahead(&mut self) {
-        self.attentive = self.measuring || !self.window.is_open();
     }
 
     /// Takes an acknowledgement. Answers whether it is news.
@@ -412,9 +327,7 @@ impl Sender {
             return;
         }
         self.window.acknowledged(frames);
-        if self.reach != 0 {
-            self.find_reach();
-        }
+        self.widen_reach();
     }
 
     /// So many frames are no longer in flight.
@@ -512,70 +425,6 @@ impl Endpoint {
         self.has_answers_to_send()
             && sender.may_send()
             && (sender.answering.offset != 0 || sender.cursor.offset == 0)
-    }
-
-    /// Whether a plain send may go the short way: it fits a frame, which may go out at once, and there is room for one more
-    /// behind it. An interface that is not calm has no reach.
-    #[inline(always)]
-    pub(super) fn may_post_short(&self, core: &Core, len: u32) -> bool {
-        len.wrapping_sub(1) < self.sender.room && !core.busy && self.sender.outstanding() < self.sender.reach
-    }
-
-    /// As [`Endpoint::may_post_short`], for any plain send of [`PlainSend::MOST`] bytes at most.
-    #[inline(always)]
-    pub(super) fn may_post_plain(&self, core: &Core) -> bool {
-        !core.busy && self.sender.outstanding() < self.sender.plain_reach
-    }
-
-    /// The header of a plain send of `len` bytes that goes the short way.
-    #[inline(always)]
-    pub(super) fn short_header(&self, core: &Core, len: u32) -> Words {
-        let sequence = self.sender.next;
-        let message = sequence.wrapping_add(self.sender.shift);
-        self.route.short(core.window, len, sequence, self.receiver.next, message)
-    }
-
-    /// Names its memory.
-    pub(super) fn next_token(&self) -> FrameToken {
-        FrameToken(self.token | u64::from(self.sends.tail()))
-    }
-
-    /// The adapter has its frame: puts the descriptor into the send queue. What only matters when frames get lost is noted
-    /// later, for many at once ([`Sender::note_run`]).
-    #[inline(always)]
-    pub(super) fn sent_short(
-        &mut self,
-        core: &mut Core,
-        about_now: impl FnOnce(&Core) -> Time,
-        now: impl FnOnce() -> Time,
-        mut descriptor: Box<crate::Descriptor>,
-        len: u32,
-        hold: Hold,
-    ) {
-        debug_assert!(self.is_undisturbed() && descriptor.is_plain_send());
-        // Whoever owes has found the adapter full, and waits for a turn.
-        debug_assert!(!self.receiver.owes_now());
-        descriptor.set_status(Status::DONE);
-        descriptor.length = len;
-        let sender = &mut self.sender;
-        let sequence = sender.next;
-        let end = sequence.wrapping_add(1);
-        sender.next = end;
-        self.sends.push(SendWork { descriptor, end, hold });
-        self.receiver.acknowledged_all();
-        if sequence == sender.measure_at {
-            sender.measure(sequence, now());
-        }
-        if sequence == sender.una {
-            let about_now = about_now(core);
-            sender.timer_from = about_now;
-            // All else was acknowledged.
-            let at = sender.timeout.first_at(about_now);
-            if at < self.deadline {
-                self.deadline = at;
-                core.wake_vi(self.id.slot() as u16, at);
-            }
-        }
     }
 
     /// Posts to the send queue of a connected interface, in all other cases.
