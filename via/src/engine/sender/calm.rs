@@ -100,7 +100,7 @@ impl Sender {
 
     /// Whether acknowledgements are more than counted, from now on.
     fn look_ahead(&mut self) {
-        self.calm.attentive = self.measuring || !self.window.is_open();
+        self.calm.attentive = self.round_trip.is_under_way() || !self.window.is_open();
     }
 
     /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either.
@@ -178,7 +178,7 @@ impl Endpoint {
         sender.next = end;
         self.sends.push(SendWork { descriptor, end, hold });
         self.receiver.acknowledged_all();
-        if sequence == sender.measure_at {
+        if sender.round_trip.is_due(sequence) {
             sender.measure(sequence, now());
         }
         if sequence == sender.una {

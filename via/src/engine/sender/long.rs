@@ -123,7 +123,7 @@ impl Endpoint {
             sender.order = sender.order.wrapping_add(1);
             flight.order = sender.order;
             sender.flights[sequence as usize % WINDOW] = flight;
-            if sequence == sender.measure_at {
+            if sender.round_trip.is_due(sequence) {
                 sender.measure(sequence, now);
             }
             flight.offset += len;
