@@ -1,20 +1,25 @@
 //! The receiving half of a connection: frames go to where they belong, once, and descriptors complete in order.
 
+mod early;
 mod parts;
 mod run;
+mod scatter;
+mod short;
+mod write;
 
 use uvia_driver::nic::RxFrame;
 
 use super::Time;
 use super::core::Core;
-use super::endpoint::{Endpoint, Finished};
+use super::endpoint::Endpoint;
 use super::sender::WINDOW;
 use super::{Output, Tuning};
-use crate::memory::MemoryRegion;
 use crate::wire::FIXED;
 use crate::wire::data::{self, Extensions, Fixed, Remote};
-use crate::{Completion, Descriptor, MemoryHandle, Status, WorkQueue};
+use crate::{Completion, Status, WorkQueue};
+use early::Early;
 pub(super) use run::Run;
+pub(super) use scatter::scatter;
 
 /// A frame's place in the stream of messages.
 #[derive(Debug, Clone, Copy, Default)]
@@ -25,14 +30,6 @@ pub(super) struct Piece {
     pub(super) len: u32,
     pub(super) immediate: u32,
     pub(super) remote: Remote,
-}
-
-/// A frame that came before its turn.
-#[derive(Debug, Clone, Copy, Default)]
-struct Early {
-    piece: Piece,
-    /// Where the payload waits, if it is not in its place already.
-    held: Option<u16>,
 }
 
 /// Where a piece's bytes are.
@@ -221,65 +218,6 @@ impl Receiver {
 }
 
 impl Endpoint {
-    /// Takes a data frame that is as expected, for the case that counts: next in order, the whole of a message, for a
-    /// receive of one segment. False when it is another case: nothing was done then.
-    #[inline(always)]
-    pub(super) fn take_short<O: Output + ?Sized>(
-        &mut self,
-        core: &mut Core,
-        fixed: &Fixed,
-        frame: &RxFrame<'_>,
-        out: &mut O,
-    ) -> bool {
-        let receiver = &mut self.receiver;
-        if fixed.sequence != receiver.next || fixed.place() != u64::from(receiver.message) {
-            return false;
-        }
-        debug_assert!(self.calm && self.is_undisturbed());
-        debug_assert_eq!(u32::from(fixed.window), self.sender.peer_window);
-        let receiver = &mut self.receiver;
-        let len = usize::from(fixed.payload);
-        let Some(front) = self.receives.front_slot() else { return false };
-        let placed = match &front.get().segments[..] {
-            // None of 0 bytes, and none of more than may be.
-            [segment] => len.wrapping_sub(1) < receiver.most && segment.place(frame, FIXED, len),
-            _ => false,
-        };
-        if !placed {
-            return false;
-        }
-        // Read only now, so that it need not be kept meanwhile.
-        let now = core.now;
-        let mut descriptor = front.take();
-        descriptor.immediate = None;
-        descriptor.set_status(Status::DONE);
-        descriptor.length = len as u32;
-        receiver.next = receiver.next.wrapping_add(1);
-        receiver.message = receiver.message.wrapping_add(1);
-        if receiver.unacknowledged() >= core.ack_every {
-            receiver.owes = true;
-        } else {
-            let at = now.soon_after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
-            if at < receiver.ack_at {
-                receiver.ack_at = at;
-                if at < self.deadline {
-                    self.deadline = at;
-                    core.wake_vi(self.id.slot() as u16, at);
-                }
-            }
-        }
-        self.last_heard = now;
-        self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning);
-        let una = self.sender.acknowledged();
-        out.complete_message(self.id, Finished { sends: &mut self.sends, una }, descriptor);
-        // Calm as it is, there is nothing else that could be sent.
-        if self.receiver.owes_now() {
-            self.proceed(core, now, out);
-            self.settle();
-        }
-        true
-    }
-
     /// Takes a data frame of this connection.
     pub(super) fn take_frame<O: Output + ?Sized>(
         &mut self,
@@ -342,91 +280,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A gap closed: what waited behind it is next in order.
-    #[cold]
-    fn take_those_that_waited<O: Output + ?Sized>(
-        &mut self,
-        core: &mut Core,
-        out: &mut O,
-    ) -> Result<(), Refusal> {
-        // The sender waits for this.
-        self.receiver.owes = true;
-        self.receiver.seen >>= 1;
-        while self.receiver.seen & 1 != 0 {
-            let entry = &mut self.receiver.early[self.receiver.next as usize % WINDOW];
-            let piece = entry.piece;
-            let source = match entry.held.take() {
-                Some(slot) => Source::Held(slot),
-                None => Source::Placed,
-            };
-            self.take(core, &piece, source, out)?;
-            self.receiver.next = self.receiver.next.wrapping_add(1);
-            self.receiver.seen >>= 1;
-        }
-        Ok(())
-    }
-
-    /// A frame behind a gap, or one that was here before. If it cannot be put anywhere it is forgotten, and
-    /// comes again: only the frame that is next in order can be wrong.
-    #[cold]
-    fn take_early(
-        &mut self,
-        core: &mut Core,
-        distance: u32,
-        piece: &Piece,
-        frame: &RxFrame<'_>,
-        from: usize,
-    ) {
-        self.receiver.owes = true;
-        if piece.flags & data::PART != 0 {
-            // What is before it may be lost: it comes again.
-            return;
-        }
-        if distance >= WINDOW as u32 || self.receiver.seen & (1 << distance) != 0 {
-            return;
-        }
-        if piece.flags & data::WRITE != 0 && self.lets_wait(piece) {
-            // Once it is here it has to be taken, and there may be no receive for it then.
-            return;
-        }
-        let len = piece.len as usize;
-        let held = if piece.flags & data::READ != 0 {
-            None
-        } else if piece.flags & data::ANSWER != 0 {
-            if !self.place_answer(piece, frame, from) {
-                return;
-            }
-            None
-        } else if piece.flags & data::WRITE != 0 {
-            if len == 0 {
-                None
-            } else {
-                match core.held.keep(frame, from, len) {
-                    Some(slot) => Some(slot),
-                    None => return,
-                }
-            }
-        } else {
-            let number = piece.message.wrapping_add(self.receiver.shift);
-            let end = u64::from(piece.offset) + u64::from(piece.len);
-            match self.receives.get(number) {
-                Some(descriptor) if end <= descriptor.segment_bytes() => {
-                    if !scatter(descriptor, piece.offset, frame, from, len) {
-                        return;
-                    }
-                }
-                _ => return,
-            }
-            None
-        };
-        let sequence = self.receiver.next.wrapping_add(distance);
-        if self.receiver.early.is_empty() {
-            self.receiver.early.resize(WINDOW, Early::default());
-        }
-        self.receiver.early[sequence as usize % WINDOW] = Early { piece: *piece, held };
-        self.receiver.seen |= 1 << distance;
-    }
-
     /// Takes the piece that is next in order.
     pub(super) fn take<O: Output + ?Sized>(
         &mut self,
@@ -475,84 +328,6 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Takes a piece of an RDMA write that is next in order.
-    fn take_write<O: Output + ?Sized>(
-        &mut self,
-        core: &mut Core,
-        piece: &Piece,
-        source: Source<'_>,
-        out: &mut O,
-    ) -> Result<(), Refusal> {
-        let receiver = &mut self.receiver;
-        let end = piece.offset + piece.len;
-        let last = piece.flags & data::LAST != 0;
-        let Remote { address, handle, total } = piece.remote;
-        let ordered = piece.message == receiver.message
-            && piece.offset == receiver.offset
-            && (receiver.write || piece.offset == 0)
-            && (if last { end == total } else { end < total })
-            && total <= self.attributes.max_transfer_size;
-        // What was held is let go of in any case.
-        let held = match source {
-            Source::Held(slot) => Some(slot),
-            _ => None,
-        };
-        let target = match core.regions.get(MemoryHandle(handle)) {
-            _ if !ordered => Err(Refusal::Protocol),
-            _ if !self.attributes.rdma_write => Err(Refusal::RdmaWrite),
-            // No byte is touched: such a write is a signal, and needs no memory to be named.
-            _ if total == 0 => Ok(None),
-            Some(region) => match self.writable(&region, address, total) {
-                Some(offset) => Ok(Some((region, offset + piece.offset as usize))),
-                None => Err(Refusal::RdmaWrite),
-            },
-            None => Err(Refusal::RdmaWrite),
-        };
-        let placed = match (&target, source) {
-            (Ok(Some((region, offset))), Source::Frame(frame, from)) => {
-                region.place(*offset, frame, from, piece.len as usize)
-            }
-            (Ok(Some((region, offset))), Source::Held(slot)) => {
-                core.put_held(slot, piece.len as usize, region, *offset)
-            }
-            (_, _) => {
-                if let Some(slot) = held {
-                    core.held.release(slot);
-                }
-                true
-            }
-        };
-        let target = target?;
-        if !placed {
-            return Err(Refusal::Protocol);
-        }
-        if !last {
-            self.receiver.offset = end;
-            self.receiver.write = true;
-            if let Some((region, offset)) = target {
-                self.begin_run(core, piece.remote, region, offset - piece.offset as usize);
-            }
-            return Ok(());
-        }
-        self.receiver.offset = 0;
-        if piece.flags & data::IMMEDIATE != 0 {
-            if self.receives.is_empty() {
-                return Err(Refusal::Empty);
-            }
-            self.complete_receive(end, piece, Status::DONE | Status::REMOTE_RDMA_WRITE, out);
-        }
-        Ok(())
-    }
-
-    /// Where in the region an RDMA write begins, if all of it is allowed.
-    fn writable(&self, region: &MemoryRegion, address: u64, total: u32) -> Option<usize> {
-        let attributes = region.attributes();
-        if !attributes.rdma_write || attributes.tag != self.attributes.tag {
-            return None;
-        }
-        region.remote_offset(address, total as usize)
-    }
-
     /// The first receive has all that it gets.
     #[inline]
     fn complete_receive<O: Output + ?Sized>(
@@ -585,41 +360,4 @@ impl Endpoint {
             out.complete(Completion { vi: self.id, queue: WorkQueue::Receive, descriptor });
         }
     }
-}
-
-/// Copies a frame's payload to where it belongs in a descriptor's segments.
-#[inline]
-pub(super) fn scatter(
-    descriptor: &Descriptor,
-    offset: u32,
-    frame: &RxFrame<'_>,
-    from: usize,
-    len: usize,
-) -> bool {
-    if let [segment] = &descriptor.segments[..] {
-        return segment.region().place(segment.offset() + offset as usize, frame, from, len);
-    }
-    scatter_over(descriptor, offset, frame, from, len)
-}
-
-fn scatter_over(descriptor: &Descriptor, offset: u32, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
-    let mut skip = offset as usize;
-    let mut done = 0;
-    for segment in &descriptor.segments {
-        if done == len {
-            break;
-        }
-        let size = segment.len() as usize;
-        if skip >= size {
-            skip -= size;
-            continue;
-        }
-        let here = (size - skip).min(len - done);
-        if !segment.region().place(segment.offset() + skip, frame, from + done, here) {
-            return false;
-        }
-        skip = 0;
-        done += here;
-    }
-    done == len
 }
