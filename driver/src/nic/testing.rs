@@ -313,3 +313,41 @@ pub fn send_bursts(
         }
     }
 }
+
+/// `len` bytes with an 802.1Q tag.
+pub fn tagged(len: usize) -> Vec<u8> {
+    let mut frame = vec![6; len];
+    frame[12..14].copy_from_slice(&[0x81, 0x00]);
+    frame
+}
+
+/// A new NIC carries frames of `longest` bytes both ways, and no longer ones; two that came were counted as too long then.
+pub fn carries_its_longest(
+    nic: &mut dyn Nic,
+    payload: &Payload,
+    longest: usize,
+    mut sent: impl FnMut() -> Option<Vec<u8>>,
+    mut deliver: impl FnMut(&[u8]),
+) {
+    // Out: in one part and in as many as there may be; one byte more is refused.
+    for (token, parts) in [(0, 1), (1, 16)] {
+        let bytes = put(nic, payload, token, longest, parts).unwrap();
+        nic.flush().unwrap();
+        assert!(sent().unwrap() == bytes);
+        assert_eq!(reclaimed(nic), [token]);
+    }
+    let (segments, _) = payload.frame(0, longest + 1, 1);
+    let refused = nic.transmit(&TxFrame { segments: &segments, token: 9 });
+    let said = refused.unwrap_err().to_string();
+    assert!(
+        said.contains(&format!("{} bytes", longest + 1)) && said.contains(&longest.to_string()),
+        "{said}"
+    );
+    // In: whole, and with a tag that comes on top; one byte more is dropped and counted.
+    for len in [longest, longest + 1] {
+        deliver(&vec![5; len]);
+        deliver(&tagged(len + 4));
+    }
+    assert!(received(nic, 16) == [vec![5; longest], tagged(longest + 4)], "{longest}");
+    assert_eq!(nic.statistics().rx_errors, 2, "{longest}");
+}

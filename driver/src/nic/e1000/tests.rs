@@ -8,7 +8,9 @@ use super::regs::Rctl;
 use super::*;
 use crate::Error;
 use crate::dma::Rights;
-use crate::nic::testing::{Model, Modelled, Payload, adapter_memory, put, received, reclaimed, send_bursts};
+use crate::nic::testing::{
+    Model, Modelled, Payload, adapter_memory, carries_its_longest, put, received, reclaimed, send_bursts,
+};
 
 type Device = Arc<Modelled<Chip>>;
 
@@ -209,32 +211,8 @@ fn the_longest_frame_and_no_longer_one() {
         assert_eq!(nic.properties().max_frame, longest);
         let set = Rctl::from_bits_truncate(device.with(|chip, _| chip.get(regs::RCTL)));
         assert_eq!(set, rctl | Rctl::EN | Rctl::BAM | Rctl::SECRC);
-        // Out: in one part and in as many as there may be; one byte more is refused.
-        for (token, parts) in [(0, 1), (1, 16)] {
-            let bytes = put(&mut *nic, &payload, token, longest, parts).unwrap();
-            nic.flush().unwrap();
-            assert!(device.with(|chip, _| chip.wire.sent.pop_front()).unwrap() == bytes);
-            assert_eq!(reclaimed(&mut *nic), [token]);
-        }
-        let (segments, _) = payload.frame(0, longest + 1, 1);
-        let refused = nic.transmit(&TxFrame { segments: &segments, token: 9 });
-        let said = refused.unwrap_err().to_string();
-        assert!(
-            said.contains(&format!("{} bytes", longest + 1)) && said.contains(&longest.to_string()),
-            "{said}"
-        );
-        // In: whole, and with a tag that comes on top; one byte more is dropped and counted.
-        let tagged = |len: usize| {
-            let mut frame = vec![6; len];
-            frame[12..14].copy_from_slice(&[0x81, 0x00]);
-            frame
-        };
-        for len in [longest, longest + 1] {
-            deliver(&device, &vec![5; len]);
-            deliver(&device, &tagged(len + 4));
-        }
-        assert!(received(&mut *nic, 16) == [vec![5; longest], tagged(longest + 4)], "{longest}");
-        assert_eq!(nic.statistics().rx_errors, 2, "{longest}");
+        let sent = || device.with(|chip, _| chip.wire.sent.pop_front());
+        carries_its_longest(&mut *nic, &payload, longest, sent, |frame| deliver(&device, frame));
     }
 }
 

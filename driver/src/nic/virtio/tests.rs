@@ -8,7 +8,9 @@ use super::model::Device;
 use super::transport::Status;
 use super::*;
 use crate::dma::Rights;
-use crate::nic::testing::{Modelled, Payload, adapter_memory, put, received, reclaimed, send_bursts};
+use crate::nic::testing::{
+    Modelled, Payload, adapter_memory, carries_its_longest, put, received, reclaimed, send_bursts, tagged,
+};
 
 type Function = Arc<Modelled<Device>>;
 
@@ -179,32 +181,9 @@ fn the_longest_frame_and_no_longer_one() {
             bring_up_by(device, &NicConfig { max_frame, ..NicConfig::default() });
         let mtu = if features == mute { 1500 } else { usize::from(told) };
         assert_eq!((nic.properties().mtu, nic.properties().max_frame), (mtu, longest));
-        // Out: in one part and in as many as there may be; one byte more is refused.
-        for (token, parts) in [(0, 1), (1, 16)] {
-            let bytes = put(&mut *nic, &payload, token, longest, parts).unwrap();
-            nic.flush().unwrap();
-            assert!(function.with(|device, _| device.wire.sent.pop_front()).unwrap() == bytes);
-            assert_eq!(reclaimed(&mut *nic), [token]);
-        }
-        let (segments, _) = payload.frame(0, longest + 1, 1);
-        let refused = nic.transmit(&TxFrame { segments: &segments, token: 9 });
-        let said = refused.unwrap_err().to_string();
-        assert!(
-            said.contains(&format!("{} bytes", longest + 1)) && said.contains(&longest.to_string()),
-            "{said}"
-        );
-        // In: whole, and with a tag that comes on top; one byte more is dropped and counted, as is a frame that the device
-        // has cut to the buffer.
-        let tagged = |len: usize| {
-            let mut frame = vec![6; len];
-            frame[12..14].copy_from_slice(&[0x81, 0x00]);
-            frame
-        };
-        for len in [longest, longest + 1] {
-            deliver(&function, &vec![5; len]);
-            deliver(&function, &tagged(len + 4));
-        }
-        assert!(received(&mut *nic, 16) == [vec![5; longest], tagged(longest + 4)], "{longest}");
+        let sent = || function.with(|device, _| device.wire.sent.pop_front());
+        carries_its_longest(&mut *nic, &payload, longest, sent, |frame| deliver(&function, frame));
+        // One that the device has cut to the buffer is dropped and counted too.
         deliver(&function, &tagged(20_000));
         assert!(received(&mut *nic, 16).is_empty());
         assert_eq!(nic.statistics().rx_errors, 3, "{longest}");
