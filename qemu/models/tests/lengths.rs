@@ -3,48 +3,31 @@
 
 mod outside;
 
-use std::time::Duration;
+use outside::{Memory, RECEIVE, Wire, e1000, outside, set_ring, start};
 
-use outside::{Memory, Wire};
-use uvia_driver::nic::MacAddress;
-use uvia_models::faults::Lies;
-use uvia_models::function::{Function, Outside};
-use uvia_models::machine::Kind;
-use uvia_models::random::Random;
-
-/// Registers of 82540EM, and bits of them.
-const RCTL: u64 = 0x100;
-const EN: u32 = 1 << 1;
+/// A register of 82540EM, and bits of RCTL.
+const ROC: u64 = 0x40ac;
 const LPE: u32 = 1 << 5;
-const BROADCAST: u32 = 1 << 15;
 const BSIZE: u32 = 16;
 const BSEX: u32 = 1 << 25;
 const SECRC: u32 = 1 << 26;
-const ROC: u64 = 0x40ac;
 const RING: usize = 0x1000;
 const BUFFERS: usize = 0x8000;
 const DESCRIPTORS: usize = 8;
 
 /// What becomes of a frame of `len` bytes: the bytes in each descriptor that has some, and how many were too long.
 fn received(rctl: u32, len: usize) -> (Vec<usize>, u32) {
-    let model = Kind::E1000.build(MacAddress([2, 0, 0, 0, 0, 1]), None).unwrap();
-    let mut function = Function::new(model, Lies::new(&[], Random::new(0)));
-    let pages = function.windows()[0].pages.clone();
+    let mut function = e1000();
     let mut memory = Memory { bytes: vec![0; BUFFERS + DESCRIPTORS * 16384], away: false, missed: 0 };
     let mut wire = Wire::default();
     for n in 0..DESCRIPTORS {
         let at = RING + 16 * n;
         memory.bytes[at..at + 8].copy_from_slice(&((BUFFERS + 16384 * n) as u64).to_le_bytes());
     }
-    // The receive ring's base, length, head and tail.
-    for (register, value) in [(0x800, RING as u32), (0x808, 128), (0x810, 0), (0x818, 7)] {
-        pages.store(register, value);
-    }
-    let mut outside = Outside { bus: &mut memory, port: &mut wire, now: Duration::from_secs(1) };
-    function.config_write(&mut outside, 4, &7_u16.to_le_bytes());
-    function.write(&mut outside, 0, RCTL, &(rctl | EN | BROADCAST | SECRC).to_le_bytes());
+    set_ring(&function, RECEIVE, RING as u32, 7);
+    start(&mut function, &mut outside(&mut memory, &mut wire, 1), rctl | SECRC);
     wire.arriving = vec![vec![0xff; len]];
-    let mut outside = Outside { bus: &mut memory, port: &mut wire, now: Duration::from_secs(2) };
+    let mut outside = outside(&mut memory, &mut wire, 2);
     function.work(&mut outside, 64);
     let mut oversized = [0; 4];
     function.read(&mut outside, 0, ROC, &mut oversized);
