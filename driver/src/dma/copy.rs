@@ -44,10 +44,10 @@ pub(crate) unsafe fn copy_aligned(from: *const u8, to: *mut u8, len: usize) {
 /// As for [`copy`].
 #[inline(always)]
 pub(crate) unsafe fn copy_mostly_few(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise; in the first case the target is aligned, and there are few.
+    // SAFETY: the caller's promise; in the first case the target is aligned, and less than 128 bytes are left: all of them.
     unsafe {
         if (len < FEW) & (to as usize).is_multiple_of(align_of::<u64>()) {
-            copy_few::<Aligned>(from, to, len);
+            rest::<Aligned>(from, to, len, 0);
         } else {
             copy_many(from, to, len);
         }
@@ -110,16 +110,6 @@ unsafe fn copy_by<T: Target>(from: *const u8, to: *mut u8, len: usize) {
     }
     // SAFETY: what is left is below 128 bytes, and the rest of the length is a multiple of that.
     unsafe { rest::<T>(from, to, len, done) }
-}
-
-/// Copies less than 128 bytes.
-///
-/// # Safety
-/// As for [`copy`], and `to` is aligned as `T` wants it.
-#[inline(always)]
-unsafe fn copy_few<T: Target>(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { rest::<T>(from, to, len, 0) }
 }
 
 /// Copies what is left from `done` on, a multiple of 128. The binary digits of the length say how it is made up: no loop, and
