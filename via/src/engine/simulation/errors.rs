@@ -3,7 +3,7 @@
 use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::World;
 use crate::engine::Tuning;
-use crate::{Descriptor, ErrorCode, MemoryAttributes, ReliabilityLevel, RemoteMemory, Segment};
+use crate::{Descriptor, ErrorCode, MemoryAttributes, ReliabilityLevel, RemoteMemory, Segment, ViAttributes};
 
 /// What a host was told, and is told no more of.
 fn told(pair: &mut Pair, host: usize) -> Vec<ErrorCode> {
@@ -63,13 +63,9 @@ fn an_empty_receive_queue_is_told_where_it_is() {
 
 #[test]
 fn an_unreliable_connection_tells_of_it_and_goes_on() {
-    let mut world = World::good(Tuning::default());
-    let mut attributes = attributes();
-    attributes.reliability = ReliabilityLevel::Unreliable;
-    let (client, server) = world.connect(0, 1, &attributes);
-    let domain = world.domain.clone();
-    let region = [0, 1].map(|host| world.hosts[host].region(&domain, REGION));
-    let mut pair = Pair { world, vi: [client, server], region };
+    let unreliable = ViAttributes { reliability: ReliabilityLevel::Unreliable, ..attributes() };
+    let mut pair = Pair::of(World::good(Tuning::default()), &unreliable, REGION);
+    let domain = pair.world.domain.clone();
     let message = pair.message(0, 0..10);
     pair.send(0, message);
     let local = pair.world.hosts[1].engine.regions();

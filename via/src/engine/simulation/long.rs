@@ -1,7 +1,7 @@
 //! The short ways of long messages: frames in the middle of one go out together, and come in as a run. Whatever is not
 //! just so leaves the run, and the next frame that is begins another.
 
-use super::pair::{MILLI, Pair, REGION, SECOND};
+use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::{TAG, World};
 use crate::engine::Tuning;
 use crate::wire::data;
@@ -220,11 +220,7 @@ fn messages_of_any_shape_arrive_over_adapters_of_any_size() {
         for window in [2, 5, 64] {
             let mut world = World::good(Tuning { window, ..Tuning::default() });
             world.hosts.iter_mut().for_each(|host| host.port.behaviour.slots = slots);
-            let domain = world.domain.clone();
-            let region = [0, 1].map(|host| world.hosts[host].region(&domain, REGION));
-            let attributes = ViAttributes { rdma_read: true, ..ViAttributes::new(TAG) };
-            let (client, server) = world.connect(0, 1, &attributes);
-            let mut pair = Pair { world, vi: [client, server], region };
+            let mut pair = Pair::of(world, &ViAttributes { rdma_read: true, ..attributes() }, REGION);
             let bytes: Vec<u8> = (0..REGION).map(byte).collect();
             pair.region[0].write(0, &bytes).unwrap();
             for (first, rest) in [(1, 30_000), (FRAME, FRAME), (FRAME * 3, 1), (FRAME * 2 + 5, 20_000)] {

@@ -7,16 +7,11 @@ use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::world::{Faults, World, config};
 use crate::engine::Tuning;
 use crate::wire::data;
-use crate::{ConnectionLoss, Descriptor, Status, ViState, WorkQueue};
+use crate::{ConnectionLoss, Descriptor, Status, ViAttributes, ViState, WorkQueue};
 
 /// A pair whose ends let wait for that long.
-fn patient(mut world: World, patience: Duration) -> Pair {
-    let mut attributes = attributes();
-    attributes.not_ready = Some(patience);
-    let (client, server) = world.connect(0, 1, &attributes);
-    let domain = world.domain.clone();
-    let region = [0, 1].map(|host| world.hosts[host].region(&domain, REGION));
-    Pair { world, vi: [client, server], region }
+fn patient(world: World, patience: Duration) -> Pair {
+    Pair::of(world, &ViAttributes { not_ready: Some(patience), ..attributes() }, REGION)
 }
 
 fn good(patience: Duration) -> Pair {

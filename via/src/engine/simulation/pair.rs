@@ -25,10 +25,15 @@ impl Pair {
         Self::with(World::good(Tuning::default()))
     }
 
-    pub(super) fn with(mut world: World) -> Self {
-        let (client, server) = world.connect(0, 1, &attributes());
+    pub(super) fn with(world: World) -> Self {
+        Self::of(world, &attributes(), REGION)
+    }
+
+    /// With interfaces of these attributes, and regions of so many bytes.
+    pub(super) fn of(mut world: World, attributes: &ViAttributes, bytes: usize) -> Self {
+        let (client, server) = world.connect(0, 1, attributes);
         let domain = world.domain.clone();
-        let region = [0, 1].map(|host| world.hosts[host].region(&domain, REGION));
+        let region = [0, 1].map(|host| world.hosts[host].region(&domain, bytes));
         Self { world, vi: [client, server], region }
     }
 

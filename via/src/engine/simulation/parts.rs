@@ -1,7 +1,7 @@
 //! Frames that come in parts: whatever comes of them, how often and in which order, each byte is put in its place once.
 
 use super::adapter::Behaviour;
-use super::pair::{MILLI, Pair, SECOND, attributes};
+use super::pair::{MILLI, Pair, REGION, SECOND, attributes};
 use super::rng::Rng;
 use super::world::{Faults, World, config};
 use crate::engine::{EngineConfig, Tuning};
@@ -40,11 +40,8 @@ impl Flight {
         let behaviour = Behaviour { slots: 64, fetch: 0, notice: 0, copies: 0 };
         let configs = (0..2).map(|n| EngineConfig { largest: 8174, ..config(n, 7, Tuning::default()) });
         let faults = Faults { delay: 5_000, ..Faults::default() };
-        let mut world = World::new(7, faults, &behaviour, configs.collect());
-        let (client, server) = world.connect(0, 1, &ViAttributes { rdma_read: true, ..attributes() });
-        let domain = world.domain.clone();
-        let region = [0, 1].map(|host| world.hosts[host].region(&domain, 64 << 10));
-        let mut pair = Pair { world, vi: [client, server], region };
+        let world = World::new(7, faults, &behaviour, configs.collect());
+        let mut pair = Pair::of(world, &ViAttributes { rdma_read: true, ..attributes() }, REGION);
         let (from, to) = if kind == Kind::Read { (1, 0) } else { (0, 1) };
         // The way is known before.
         for _ in 0..2 {
@@ -62,7 +59,7 @@ impl Flight {
         }
         let pattern: Vec<u8> = (0..LEN).map(byte).collect();
         pair.region[from].write(0, &pattern).unwrap();
-        pair.region[to].write(0, &[0xee; 64 << 10]).unwrap();
+        pair.region[to].write(0, &[0xee; REGION]).unwrap();
         let segment = |host: usize, at| vec![pair.region[host].segment(at..at + LEN).unwrap()];
         let descriptor = match kind {
             Kind::Send => Descriptor::new(segment(0, 0)),
@@ -118,7 +115,7 @@ impl Flight {
     }
 
     fn memory(&self) -> Vec<u8> {
-        let mut memory = vec![0; 64 << 10];
+        let mut memory = vec![0; REGION];
         self.pair.region[self.to].read(0, &mut memory).unwrap();
         memory
     }
@@ -151,7 +148,7 @@ impl Flight {
             assert_eq!(self.pair.state(host), ViState::Connected);
             assert!(self.pair.completion(host).is_none());
         }
-        self.pair.region[self.to].write(0, &[0xee; 64 << 10]).unwrap();
+        self.pair.region[self.to].write(0, &[0xee; REGION]).unwrap();
         let local = self.frame.clone();
         self.deliver(&local);
         assert_eq!(self.arrived(), 0, "it came again, and was taken again");
@@ -290,12 +287,8 @@ fn a_part_of_another_message_ends_the_connection_and_one_too_early_does_nothing(
 /// There nothing is sent again: such a part is none of its sender's.
 #[test]
 fn parts_are_nothing_to_an_unreliable_connection() {
-    let mut world = World::good(Tuning::default());
     let unreliable = ViAttributes { reliability: ReliabilityLevel::Unreliable, ..attributes() };
-    let (client, server) = world.connect(0, 1, &unreliable);
-    let domain = world.domain.clone();
-    let region = [0, 1].map(|host| world.hosts[host].region(&domain, 4096));
-    let mut pair = Pair { world, vi: [client, server], region };
+    let mut pair = Pair::of(World::good(Tuning::default()), &unreliable, REGION);
     pair.world.run(MILLI);
     pair.world.trace = Some(Vec::new());
     pair.world.cut = Some(0);

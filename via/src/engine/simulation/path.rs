@@ -160,13 +160,9 @@ fn no_frame_is_longer_than_what_the_peer_takes() {
 #[test]
 fn writes_and_answers_to_reads_go_in_long_frames_too_and_change_to_them_in_the_middle() {
     let faults = Faults { delay: 300_000, ..Faults::default() };
-    let mut world = world([usize::MAX; 2], faults, vec![jumbo(0), jumbo(1)]);
     const BYTES: usize = 1 << 20;
     let attributes = ViAttributes { rdma_read: true, max_transfer_size: 1 << 20, ..attributes() };
-    let (client, server) = world.connect(0, 1, &attributes);
-    let domain = world.domain.clone();
-    let region = [0, 1].map(|host| world.hosts[host].region(&domain, BYTES));
-    let mut pair = Pair { world, vi: [client, server], region };
+    let mut pair = Pair::of(world([usize::MAX; 2], faults, vec![jumbo(0), jumbo(1)]), &attributes, BYTES);
     let pattern: Vec<u8> = (0..BYTES).map(|n| (n * 11 + n / 253) as u8).collect();
     for (from, to) in [(0, 1), (1, 0)] {
         // From host 0 it is written, from host 1 it is read.
@@ -463,11 +459,9 @@ fn a_way_that_carries_less_than_any_ends_the_connection() {
 /// A pair with more memory, whose host 0 knows that long frames come, and a write of that memory posted.
 fn writing(bytes: usize) -> Pair {
     let faults = Faults { delay: 5 * MILLI, ..Faults::default() };
-    let mut world = world([usize::MAX; 2], faults, vec![jumbo(0), jumbo(1)]);
-    let (client, server) = world.connect(0, 1, &ViAttributes { max_transfer_size: 1 << 20, ..attributes() });
-    let domain = world.domain.clone();
-    let region = [0, 1].map(|host| world.hosts[host].region(&domain, bytes));
-    let mut pair = Pair { world, vi: [client, server], region };
+    let world = world([usize::MAX; 2], faults, vec![jumbo(0), jumbo(1)]);
+    let attributes = ViAttributes { max_transfer_size: 1 << 20, ..attributes() };
+    let mut pair = Pair::of(world, &attributes, bytes);
     transfer(&mut pair, 0, 20_000);
     pair.world.run(SECOND);
     assert_eq!(paths(&pair)[0], Some(LONG));

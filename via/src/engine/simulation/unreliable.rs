@@ -5,7 +5,7 @@ use super::pair::{Pair, SECOND, attributes};
 use super::rng::Rng;
 use super::world::{Faults, World, config};
 use crate::engine::Tuning;
-use crate::{Descriptor, ReliabilityLevel, Status, ViState, WorkQueue};
+use crate::{Descriptor, ReliabilityLevel, Status, ViAttributes, ViState, WorkQueue};
 
 /// Messages of one seed.
 const MESSAGES: usize = 300;
@@ -13,13 +13,8 @@ const MESSAGES: usize = 300;
 const ROOM: usize = 6000;
 
 fn pair(world: World) -> Pair {
-    let mut attributes = attributes();
-    attributes.reliability = ReliabilityLevel::Unreliable;
-    let mut world = world;
-    let (client, server) = world.connect(0, 1, &attributes);
-    let domain = world.domain.clone();
-    let region = [0, 1].map(|host| world.hosts[host].region(&domain, 8 * ROOM));
-    Pair { world, vi: [client, server], region }
+    let unreliable = ViAttributes { reliability: ReliabilityLevel::Unreliable, ..attributes() };
+    Pair::of(world, &unreliable, 8 * ROOM)
 }
 
 fn bad_wire(seed: u64) -> World {
