@@ -13,7 +13,7 @@ use super::search::Search;
 use super::sender::Sender;
 use super::{Event, Output, Time};
 use crate::ring::Ring;
-use crate::wire::control::{CloseReason, Control, Envelope, Offer, emit};
+use crate::wire::control::{CloseReason, Control, Envelope, Offer, Probe, emit};
 use crate::wire::data::{Expected, Route};
 use crate::{
     Completion, ConnectionLoss, Descriptor, EndpointClass, Operation, Status, ViAttributes, ViId, ViState,
@@ -114,6 +114,8 @@ pub(super) struct Endpoint {
     pub(super) not_ready: Option<NotReady>,
     /// It finds out whether the way to its peer carries longer frames.
     pub(super) search: Option<Search>,
+    /// The probe of this connection that was answered last.
+    pub(super) answered: Option<Probe>,
     /// How it can be found.
     pub(super) listed: Listed,
 }
@@ -150,6 +152,7 @@ impl Endpoint {
             probed: Time(0),
             not_ready: None,
             search: None,
+            answered: None,
             listed: Listed::default(),
         }
     }

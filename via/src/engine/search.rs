@@ -44,6 +44,7 @@ impl Endpoint {
     /// A connection begins: with the longest frames that are known to come to its peer.
     pub(super) fn begin_path(&mut self, core: &Core, now: Time) {
         self.search = None;
+        self.answered = None;
         self.sender.look_at = Time::NEVER;
         let (sure, most) = self.sender.bounds();
         if most <= sure || self.is_unreliable() {
@@ -194,15 +195,20 @@ impl Engine {
         }
     }
 
-    /// A probe was answered. What was not asked, or not so, is an answer to nothing.
+    /// A probe was answered. What was not asked, or not so, is an answer to nothing. The answer that was taken may come again:
+    /// each copy of the probe that arrives is answered.
     pub(super) fn length_came(&mut self, now: Time, envelope: &Envelope, probe: Probe) {
         if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(usize::from(envelope.slot))
             && endpoint.is_meant_by(envelope)
-            && endpoint.search.is_some_and(|search| search.probe == probe && search.tries > 0)
         {
-            endpoint.found(&mut self.core, now, probe.mtu);
-        } else {
-            self.core.counters.unsound += 1;
+            if endpoint.search.is_some_and(|search| search.probe == probe && search.tries > 0) {
+                endpoint.answered = Some(probe);
+                return endpoint.found(&mut self.core, now, probe.mtu);
+            }
+            if endpoint.answered == Some(probe) {
+                return;
+            }
         }
+        self.core.counters.unsound += 1;
     }
 }

@@ -92,6 +92,17 @@ fn a_long_message_finds_that_longer_frames_come_and_the_next_goes_in_them() {
     assert_eq!(probes(&mut pair.world).0, 0);
 }
 
+/// The answer takes longer than the first wait: the probe is sent twice, and answered twice.
+#[test]
+fn a_second_answer_on_a_slow_way_is_nothing_wrong() {
+    let faults = Faults { delay: 25 * MILLI, ..Faults::default() };
+    let mut pair = Pair::with(world([usize::MAX; 2], faults, vec![jumbo(0), jumbo(1)]));
+    transfer(&mut pair, 0, 20_000);
+    pair.world.run(SECOND);
+    assert_eq!((probes(&mut pair.world), paths(&pair)[0]), ((2, 2), Some(LONG)));
+    assert_eq!(pair.world.hosts[0].engine.counters().unsound, 0);
+}
+
 #[test]
 fn a_way_that_carries_no_more_is_left_alone_for_its_time() {
     let mut pair = pair([1500; 2]);
@@ -330,9 +341,16 @@ fn only_the_answer_to_what_was_asked_counts() {
     pair.world.deliver(0, &answer);
     assert_eq!(paths(&pair), [Some(LONG), Some(SMALL)]);
     assert_eq!(pair.world.hosts[0].engine.counters().unsound, count);
-    // Once.
+    // A copy of it is nothing new, and nothing wrong; what differs from it was asked no more than before.
     pair.world.deliver(0, &answer);
-    assert_eq!(pair.world.hosts[0].engine.counters().unsound, count + 1);
+    assert_eq!(paths(&pair), [Some(LONG), Some(SMALL)]);
+    assert_eq!(pair.world.hosts[0].engine.counters().unsound, count);
+    for probed in [Probe { mtu: right.mtu - 1, ..right }, Probe { number: right.number ^ 1, ..right }] {
+        pair.world.deliver(0, &emit(&envelope, &Control::Probed(probed)));
+    }
+    pair.world.deliver(0, &emit(&Envelope { from: [2; 6], ..envelope }, &Control::Probed(right)));
+    assert_eq!(paths(&pair), [Some(LONG), Some(SMALL)]);
+    assert_eq!(pair.world.hosts[0].engine.counters().unsound, count + 3);
     pair.world.cut = None;
     transfer(&mut pair, 1, 100);
 }
