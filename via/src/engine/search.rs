@@ -140,6 +140,7 @@ impl Endpoint {
         if self.last_heard.since(since) < tuning.rto_max {
             return self.send_ack(core, now, data::NOW, out);
         }
+        // A length in between may come all the same: it is looked for when this is forgotten, and not before.
         let (sure, _) = self.sender.bounds();
         core.paths.learn(self.peer, sure, now);
         self.sender.shrink(now.after(AGE));
