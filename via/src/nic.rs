@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::background::Background;
+use crate::batch::Batch;
 use crate::callbacks::Callbacks;
 use crate::cq::{Completions, Ring};
 use crate::devices::Registered;
@@ -153,15 +154,14 @@ impl Core {
     /// Drives the provider for one burst.
     #[inline(always)]
     pub(crate) fn progress(&mut self) -> Result<usize> {
-        self.turns = self.turns.wrapping_add(1);
-        self.provider.progress(&mut self.sinks)
+        self.progress_for(Handed::to_nobody(&mut Batch::nothing()))
     }
 
     /// As [`Core::progress`], for who waits at a ring.
     #[inline(always)]
     fn progress_for(&mut self, handed: Handed<'_>) -> Result<usize> {
         self.turns = self.turns.wrapping_add(1);
-        self.provider.progress_for(&mut self.sinks, handed)
+        self.provider.progress(&mut self.sinks, handed)
     }
 }
 

@@ -36,8 +36,9 @@ pub(crate) enum Event {
 pub(crate) trait Provider: Send {
     fn properties(&self) -> &NicProperties;
 
-    /// Moves frames both ways and runs timers, for one bounded burst. Answers how much there was to do.
-    fn progress(&mut self, sink: &mut Sinks) -> Result<usize>;
+    /// Moves frames both ways and runs timers, for one bounded burst of who waits at a ring, or nobody does. Answers how much
+    /// there was to do.
+    fn progress(&mut self, sink: &mut Sinks, handed: Handed<'_>) -> Result<usize>;
     /// How long until `progress` must run although nothing arrives; `None`: not at all.
     fn idle_for(&self) -> Option<Duration>;
     /// What was counted, up to now.
@@ -123,17 +124,9 @@ pub(crate) enum AnyProvider {
 
 impl AnyProvider {
     #[inline(always)]
-    pub(crate) fn progress(&mut self, sink: &mut Sinks) -> Result<usize> {
+    pub(crate) fn progress(&mut self, sink: &mut Sinks, handed: Handed<'_>) -> Result<usize> {
         match self {
-            Self::Ethernet(provider) => provider.progress(sink),
-        }
-    }
-
-    /// As [`AnyProvider::progress`], for who waits at a ring.
-    #[inline(always)]
-    pub(crate) fn progress_for(&mut self, sink: &mut Sinks, handed: Handed<'_>) -> Result<usize> {
-        match self {
-            Self::Ethernet(provider) => provider.progress_for(sink, handed),
+            Self::Ethernet(provider) => provider.progress(sink, handed),
         }
     }
 

@@ -342,21 +342,15 @@ impl Engine {
         endpoint.receives.push(descriptor);
     }
 
-    /// A burst begins: whoever uses [`Engine::plain_send`] says so before it receives.
+    /// A burst begins, at this time: whoever receives frames says so before.
     #[inline(always)]
     pub fn begin_burst(&mut self, now: Time) {
         self.core.begin_burst(now);
     }
 
-    /// Takes a frame from the wire.
-    pub fn receive<O: Output + ?Sized>(&mut self, now: Time, frame: RxFrame<'_>, out: &mut O) {
-        self.core.now = now;
-        self.receive_next(frame, out);
-    }
-
-    /// As [`Engine::receive`], at the time at which the burst began ([`Engine::begin_burst`]).
+    /// Takes a frame from the wire, at the time at which the burst began ([`Engine::begin_burst`]).
     #[inline(always)]
-    pub fn receive_next<O: Output + ?Sized>(&mut self, frame: RxFrame<'_>, out: &mut O) {
+    pub fn receive<O: Output + ?Sized>(&mut self, frame: RxFrame<'_>, out: &mut O) {
         let Some(head) = frame.words() else { return };
         let fixed = Fixed::read(&head);
         if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize)

@@ -9,15 +9,9 @@ const TEND_BURST: usize = 64;
 const POLL_BURST: u32 = 8;
 
 impl Engine {
-    /// Whether [`Engine::poll`] has something to do now.
-    #[inline]
-    pub fn wants_poll(&self, now: Time) -> bool {
-        now >= self.core.poll_at
-    }
-
-    /// As [`Engine::wants_poll`], at the time at which the burst began ([`Engine::begin_burst`]).
+    /// Whether [`Engine::poll`] has something to do at the time at which the burst began ([`Engine::begin_burst`]).
     #[inline(always)]
-    pub fn wants_poll_next(&self) -> bool {
+    pub fn wants_poll(&self) -> bool {
         self.core.now >= self.core.poll_at
     }
 

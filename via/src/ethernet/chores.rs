@@ -45,12 +45,11 @@ impl Ethernet {
     /// Takes what was sent to our own station before; answers how many frames that were. What comes of them has its turn
     /// the next time.
     fn receive_looped(&mut self, sinks: &mut Sinks, mut handed: Handed<'_>) -> usize {
-        let now = self.now();
         let count = self.port.loopback.len().min(BURST);
         for _ in 0..count {
             let Some(frame) = self.port.loopback.take() else { break };
             let mut out = Receiving { port: &mut self.port, sinks, handed: handed.again() };
-            self.engine.receive(now, RxFrame::from_slice(&frame), &mut out);
+            self.engine.receive(RxFrame::from_slice(&frame), &mut out);
             self.port.loopback.give_back(frame);
         }
         self.port.due.set(Due::LOOPED, self.port.loopback.len() != 0);

@@ -118,7 +118,7 @@ impl Ethernet {
         if self.port.due.intersects(Due::ANSWERS | Due::BURIALS | Due::LOOPED) {
             received = self.do_chores(sinks, handed.again())?;
         }
-        if self.engine.wants_poll(now) {
+        if self.engine.wants_poll() {
             self.look_after(now);
             let mut out = Out { adapter: &mut *self.adapter, port: &mut self.port, sinks, handed };
             self.engine.poll(now, &mut out);
@@ -226,24 +226,6 @@ impl Ethernet {
             Some(work) => self.port.pio.put_template(vi, work, image),
             None => false,
         }
-    }
-
-    /// As [`Provider::progress`], for who waits at a ring.
-    #[inline(always)]
-    pub(crate) fn progress_for(&mut self, sinks: &mut Sinks, mut handed: Handed<'_>) -> Result<usize> {
-        let now = self.now();
-        let engine = &mut self.engine;
-        engine.begin_burst(now);
-        let mut out = Receiving { port: &mut self.port, sinks: &mut *sinks, handed: handed.again() };
-        // All that it needs is its own: one step to each.
-        let mut take = move |frame: RxFrame<'_>| engine.receive_next(frame, &mut out);
-        let mut received = self.adapter.receive(BURST, &mut take)?;
-        if self.port.due.intersects(Due::all().difference(Due::LOOPS.union(Due::PIO)))
-            || self.engine.wants_poll_next()
-        {
-            received += self.catch_up(now, sinks, handed)?;
-        }
-        Ok(received)
     }
 
     #[cold]
@@ -488,8 +470,20 @@ impl Provider for Ethernet {
     }
 
     #[inline(always)]
-    fn progress(&mut self, sinks: &mut Sinks) -> Result<usize> {
-        self.progress_for(sinks, Handed::to_nobody(&mut Batch::nothing()))
+    fn progress(&mut self, sinks: &mut Sinks, mut handed: Handed<'_>) -> Result<usize> {
+        let now = self.now();
+        let engine = &mut self.engine;
+        engine.begin_burst(now);
+        let mut out = Receiving { port: &mut self.port, sinks: &mut *sinks, handed: handed.again() };
+        // All that it needs is its own: one step to each.
+        let mut take = move |frame: RxFrame<'_>| engine.receive(frame, &mut out);
+        let mut received = self.adapter.receive(BURST, &mut take)?;
+        if self.port.due.intersects(Due::all().difference(Due::LOOPS.union(Due::PIO)))
+            || self.engine.wants_poll()
+        {
+            received += self.catch_up(now, sinks, handed)?;
+        }
+        Ok(received)
     }
 
     fn idle_for(&self) -> Option<Duration> {
@@ -694,7 +688,7 @@ impl Provider for Ethernet {
             // The peers' answers are waited for a little: they then need not time out. Nothing hangs on it.
             let end = Instant::now() + FAREWELL;
             while !self.engine.is_quiet() && Instant::now() < end {
-                self.progress(sinks)?;
+                self.progress(sinks, Handed::to_nobody(&mut Batch::nothing()))?;
             }
             Ok(())
         });

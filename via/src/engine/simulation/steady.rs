@@ -158,7 +158,8 @@ impl Ends {
         }
         let slot = from.head % SLOTS;
         let frame = RxFrame::from_slice(&from.frames[slot][..from.lengths[slot]]);
-        self.engines[1 - end].receive(Time(self.now), frame, to);
+        self.engines[1 - end].begin_burst(Time(self.now));
+        self.engines[1 - end].receive(frame, to);
         from.head += 1;
         true
     }

@@ -227,7 +227,8 @@ impl World {
         }
         self.delivered += 1;
         let (now, engine, port) = self.at(to);
-        engine.receive(now, RxFrame::from_slice(frame), port);
+        engine.begin_burst(now);
+        engine.receive(RxFrame::from_slice(frame), port);
     }
 
     /// Lets time go by.
