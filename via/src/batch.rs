@@ -42,6 +42,23 @@ impl<T> Batch<T> {
         if (number as usize) < self.places.len() { Some(Place { batch: self, number }) } else { None }
     }
 
+    /// The places of the next two that come; none when there is no room for both.
+    #[inline(always)]
+    pub(crate) fn two_places(&mut self) -> Option<TwoPlaces<'_, T>> {
+        let number = self.end;
+        if (number as usize + 1) < self.places.len() {
+            Some(TwoPlaces(Place { batch: self, number }))
+        } else {
+            None
+        }
+    }
+
+    /// 0 if nothing was ever put into it, or all was taken out of it by [`Batch::pop`].
+    #[inline(always)]
+    pub(crate) fn unlike_new(&self) -> u32 {
+        self.end
+    }
+
     /// If there is nothing in it, all of its places are room from now on; false else.
     #[inline(always)]
     pub(crate) fn is_fresh(&mut self) -> bool {
@@ -96,6 +113,25 @@ impl<T> Drop for Batch<T> {
     }
 }
 
+/// Two places that are free, in a batch that has two: the first of them.
+pub(crate) struct TwoPlaces<'a, T>(Place<'a, T>);
+
+impl<'a, T> TwoPlaces<'a, T> {
+    /// The first one alone.
+    #[inline(always)]
+    pub(crate) fn first(self) -> Place<'a, T> {
+        self.0
+    }
+
+    /// Fills the first one; the second one.
+    #[inline(always)]
+    pub(crate) fn fill_first(self, completion: T) -> Place<'a, T> {
+        let Place { batch, number } = self.0;
+        Place { batch: &mut *batch, number }.fill(completion);
+        Place { batch, number: number + 1 }
+    }
+}
+
 /// A place that is free, in a batch that has one.
 pub(crate) struct Place<'a, T> {
     batch: &'a mut Batch<T>,
@@ -136,6 +172,17 @@ mod tests {
         assert!(batch.is_fresh());
         assert!(batch.len() == 0 && [5, 6, 7].iter().all(|n| put(&mut batch, *n)));
         assert!(!put(&mut Batch::nothing(), 0));
+    }
+
+    #[test]
+    fn there_are_two_places_where_there_is_room_for_both() {
+        let mut batch = Batch::new(3);
+        let second = batch.two_places().map(|places| places.fill_first(0));
+        second.into_iter().for_each(|place| place.fill(1));
+        assert!(batch.len() == 2 && batch.two_places().is_none() && put(&mut batch, 2));
+        assert_eq!([batch.pop(), batch.pop(), batch.pop(), batch.pop()], [Some(0), Some(1), Some(2), None]);
+        batch.two_places().into_iter().for_each(|places| places.first().fill(3));
+        assert_eq!([batch.pop(), batch.pop()], [Some(3), None]);
     }
 
     #[test]

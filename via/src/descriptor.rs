@@ -52,17 +52,19 @@ impl Segment {
         self.region
     }
 
-    /// Puts the first `len` bytes of a frame's payload there; false, and nothing written, when it is shorter than that,
-    /// or the frame is.
+    /// Puts `len` bytes of a frame there, those from `from` on; false, and nothing written, when there are none, more than
+    /// `most`, or more than it or the frame has. That is one look, at the least of the three.
     #[inline(always)]
     #[must_use]
-    pub(crate) fn place(&self, frame: &RxFrame<'_>, from: usize, len: usize) -> bool {
-        if len > self.len {
+    pub(crate) fn place(&self, frame: &RxFrame<'_>, from: usize, len: usize, most: usize) -> bool {
+        let room = frame.len().saturating_sub(from).min(self.len).min(most);
+        if len.wrapping_sub(1) >= room {
             return false;
         }
         // SAFETY: that the segment lies within the region was checked where it was made or aimed, and it keeps the
-        // region alive; frames lie in receive buffers, which are never registered.
-        unsafe { frame.copy_to(from, self.region.as_ptr().add(self.offset), len) }
+        // region alive; frames lie in receive buffers, which are never registered. So many bytes the frame has.
+        unsafe { frame.copy_to_unchecked(from, self.region.as_ptr().add(self.offset), len) };
+        true
     }
 
     /// Its bytes, found once.
@@ -254,11 +256,15 @@ impl Descriptor {
     /// Whether it is a message and nothing else: one segment, no immediate data, no fence.
     #[inline(always)]
     pub(crate) fn is_plain_send(&self) -> bool {
-        // All at once, and one branch.
-        (self.segments.len() == 1)
-            & matches!(self.operation, Operation::Send)
-            & self.immediate.is_none()
-            & !self.fence
+        (self.segments.len() == 1) & (self.beside_segments() == 0)
+    }
+
+    /// What it has beside its segments: 0 if it is a message and nothing else.
+    #[inline(always)]
+    pub(crate) fn beside_segments(&self) -> u32 {
+        u32::from(!matches!(self.operation, Operation::Send))
+            | u32::from(self.immediate.is_some())
+            | u32::from(self.fence)
     }
 
     /// What became of it.
@@ -291,6 +297,12 @@ pub struct ViId(u64);
 impl ViId {
     pub(crate) const fn new(slot: u32, generation: u32) -> Self {
         Self((generation as u64) << 32 | slot as u64)
+    }
+
+    /// 0 if it is the same.
+    #[inline(always)]
+    pub(crate) fn differs(self, other: Self) -> u64 {
+        self.0 ^ other.0
     }
 
     #[inline(always)]

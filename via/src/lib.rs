@@ -201,6 +201,7 @@ mod engine;
 mod error;
 mod ethernet;
 mod event;
+mod flag;
 mod handle;
 mod hosts;
 mod memory;

@@ -31,6 +31,12 @@ impl ProtectionTag {
         self.0 as u32
     }
 
+    /// 0 if it is the same.
+    #[inline(always)]
+    pub(crate) fn differs(self, other: Self) -> u64 {
+        self.0 ^ other.0
+    }
+
     /// All of it, as a word that can be kept in an atomic one.
     #[inline(always)]
     pub(crate) const fn word(self) -> u64 {

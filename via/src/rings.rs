@@ -92,6 +92,12 @@ impl Rings {
         self.rings.get_mut(key.0 as usize)?.as_mut()
     }
 
+    /// 0 if it is known of a ring that it is in its place, and that there is nothing in it.
+    #[inline(always)]
+    pub(crate) fn unlike_quiet(&self, key: RingKey) -> u32 {
+        self.quiet.0.0 ^ key.0
+    }
+
     /// Whether a ring is in its place, and there is nothing in it.
     #[inline(always)]
     pub(crate) fn is_empty(&mut self, key: RingKey) -> bool {

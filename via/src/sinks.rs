@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::callbacks::Callbacks;
 use crate::credits::Credits;
+use crate::engine::Finished;
 use crate::posts::{self, Posts};
 use crate::provider::Event;
 use crate::rings::{RingKey, Rings};
@@ -239,7 +240,7 @@ impl Sinks {
         &mut self,
         handed: &mut Handed<'_>,
         vi: ViId,
-        mut sends: impl Iterator<Item = Box<Descriptor>>,
+        mut sends: Finished<'_>,
         receive: Box<Descriptor>,
     ) {
         let receive = Completion { vi, queue: WorkQueue::Receive, descriptor: receive };
@@ -247,26 +248,26 @@ impl Sinks {
             && *both == handed.ring
         {
             let credits: &Credits = credits;
-            while let Some(place) = handed.batch.place() {
-                let Some(descriptor) = sends.next() else {
+            if let Some(places) = handed.batch.two_places() {
+                let place = match sends.next() {
+                    Some(descriptor) => {
+                        credits.give(WorkQueue::Send);
+                        places.fill_first(Completion { vi, queue: WorkQueue::Send, descriptor })
+                    }
+                    None => places.first(),
+                };
+                // Usually one message acknowledges one.
+                if !sends.has_more() {
                     place.fill(receive);
                     return credits.give(WorkQueue::Receive);
-                };
-                place.fill(Completion { vi, queue: WorkQueue::Send, descriptor });
-                credits.give(WorkQueue::Send);
+                }
             }
         }
         self.complete_each(handed, vi, sends, receive);
     }
 
     #[inline(never)]
-    fn complete_each(
-        &mut self,
-        handed: &mut Handed<'_>,
-        vi: ViId,
-        sends: impl Iterator<Item = Box<Descriptor>>,
-        receive: Completion,
-    ) {
+    fn complete_each(&mut self, handed: &mut Handed<'_>, vi: ViId, sends: Finished<'_>, receive: Completion) {
         for descriptor in sends {
             self.complete(handed, Completion { vi, queue: WorkQueue::Send, descriptor });
         }

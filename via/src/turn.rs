@@ -11,7 +11,7 @@ use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Backoff, UnsafeCell, sleep};
 
 /// How long those who wait sleep between two looks, once spinning and yielding were in vain.
@@ -25,7 +25,8 @@ const WORD: u32 = 1 << 31;
 
 /// Something that one thread at a time has to itself.
 pub(crate) struct Turn<T> {
-    held: AtomicBool,
+    /// Not 0: somebody has it. A number, so that it is looked at together with the next one.
+    held: AtomicU32,
     /// Whatever keeps a try from simply going on, so that it is one look: threads that have to have the turn, and
     /// [`WORD`] when something was left for who takes it next.
     attention: AtomicU32,
@@ -49,7 +50,7 @@ pub(crate) struct Guard<'a, T> {
 impl<T> Turn<T> {
     pub(crate) fn new(value: T) -> Self {
         Self {
-            held: AtomicBool::new(false),
+            held: AtomicU32::new(0),
             attention: AtomicU32::new(0),
             kept_off: AtomicU32::new(0),
             value: UnsafeCell::new(value),
@@ -59,11 +60,11 @@ impl<T> Turn<T> {
     /// Takes the turn, unless somebody has it or waits for it, or word was left: then see [`Turn::try_take_word`].
     #[inline(always)]
     pub(crate) fn try_take(&self) -> Option<Guard<'_, T>> {
-        // Relaxed: a waiter that is seen late waits for one burst more, and so does word.
-        if self.attention.load(Ordering::Relaxed) != 0 {
+        // Relaxed: a waiter that is seen late waits for one burst more, and so does word. Both in one branch, see `take`.
+        if self.attention.load(Ordering::Relaxed) | self.held.load(Ordering::Relaxed) != 0 {
             return None;
         }
-        self.take()
+        self.exchange()
     }
 
     /// Takes the turn, unless somebody has it or waits for it, and with it the word that was left, if there is any.
@@ -85,7 +86,7 @@ impl<T> Turn<T> {
 
     /// Whether a try leaves the turn to those who wait for it.
     fn keeps_off(&self) -> bool {
-        if self.held.load(Ordering::Relaxed) {
+        if self.held.load(Ordering::Relaxed) != 0 {
             return true;
         }
         let tries = self.kept_off.load(Ordering::Relaxed);
@@ -110,9 +111,14 @@ impl<T> Turn<T> {
 
     #[inline(always)]
     fn take(&self) -> Option<Guard<'_, T>> {
-        // The load spares the holder's cache line the exchange. Acquire: pairs with the Release of the guard's drop;
-        // all that the last holder did is seen.
-        if self.held.load(Ordering::Relaxed) || self.held.swap(true, Ordering::Acquire) {
+        // The load spares the holder's cache line the exchange.
+        if self.held.load(Ordering::Relaxed) != 0 { None } else { self.exchange() }
+    }
+
+    #[inline(always)]
+    fn exchange(&self) -> Option<Guard<'_, T>> {
+        // Acquire: pairs with the Release of the guard's drop; all that the last holder did is seen.
+        if self.held.swap(1, Ordering::Acquire) != 0 {
             return None;
         }
         Some(Guard { turn: self, _here: PhantomData })
@@ -188,7 +194,7 @@ impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         // Release: pairs with the Acquire of the next taker.
-        self.turn.held.store(false, Ordering::Release);
+        self.turn.held.store(0, Ordering::Release);
     }
 }
 

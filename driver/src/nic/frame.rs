@@ -185,7 +185,17 @@ impl<'a> RxFrame<'a> {
             return false;
         }
         // SAFETY: the source is within the frame (checked above); the caller vouches for the target.
-        unsafe { copy::copy_mostly_few(self.bytes.add(offset), to, len) };
+        unsafe { self.copy_to_unchecked(offset, to, len) };
         true
+    }
+
+    /// As [`RxFrame::copy_to`], for who knows that the frame has them.
+    ///
+    /// # Safety
+    /// As there, and `offset + len` is at most the frame's length.
+    #[inline(always)]
+    pub unsafe fn copy_to_unchecked(&self, offset: usize, to: *mut u8, len: usize) {
+        // SAFETY: the caller vouches for both.
+        unsafe { copy::copy_mostly_few(self.bytes.add(offset), to, len) };
     }
 }

@@ -10,6 +10,7 @@ use super::identity::Identities;
 use super::paths::Paths;
 use super::receiver::Run;
 use super::{Counters, EngineConfig, Output, Sent, Time};
+use crate::flag::Flag;
 use crate::memory::{MemoryRegion, RegionTable};
 use crate::wire::data;
 
@@ -44,14 +45,11 @@ pub(super) struct Core {
     /// The adapter had no room, and [`poll`](super::Engine::poll) was not called since.
     pub(super) full: bool,
     /// It is full, or somebody waits for a turn: nobody goes out of turn then. One look for both.
-    pub(super) busy: bool,
+    pub(super) busy: Flag,
     /// No deadline of any connection, farewell or query is earlier.
     pub(super) next: Time,
-    /// The time of the frames that are being taken.
+    /// The time of the burst whose frames are being taken, or were last.
     pub(super) now: Time,
-    /// The time for what is posted between two bursts: that of the last one, which is as good as the present one, and a
-    /// nanosecond, by which it can be told from what that burst itself has noted.
-    pub(super) seen: Time,
     /// The last long time in which it was not driven: what was posted then has the time of its beginning.
     pub(super) gap: Gap,
     /// When there is something to do: then, or at once while somebody waits for a turn. One look for both.
@@ -93,10 +91,9 @@ impl Core {
             identities: Identities::new(config.seed),
             active: VecDeque::with_capacity(super::MAX_VIS),
             full: false,
-            busy: false,
+            busy: false.into(),
             next: Time::NEVER,
             now: Time(0),
-            seen: Time(0),
             gap: Gap { from: Time::NEVER, to: Time::NEVER },
             poll_at: Time::NEVER,
             deadlines: Deadlines::new(),
@@ -136,16 +133,22 @@ impl Core {
     /// A burst begins.
     #[inline(always)]
     pub(super) fn begin_burst(&mut self, now: Time) {
-        if now.0 > self.seen.0.wrapping_add(GAP) {
+        if now.0 > self.now.0.wrapping_add(GAP) {
             self.end_gap(now);
         }
         self.now = now;
-        self.seen = now.soon_after(1);
     }
 
     #[cold]
     fn end_gap(&mut self, now: Time) {
-        self.gap = Gap { from: self.seen, to: now };
+        self.gap = Gap { from: self.since_burst(), to: now };
+    }
+
+    /// The time for what is posted between two bursts: that of the last one, which is as good as the present one, and a
+    /// nanosecond, by which it can be told from what that burst itself has noted.
+    #[inline(always)]
+    pub(super) fn since_burst(&self) -> Time {
+        self.now.soon_after(1)
     }
 
     /// Something that is no interface's is to be done then.
@@ -163,13 +166,13 @@ impl Core {
     /// Somebody waits for a turn.
     pub(super) fn line_up(&mut self, slot: u16) {
         self.active.push_back(slot);
-        self.busy = true;
+        self.busy = true.into();
         self.poll_at = Time(0);
     }
 
     /// All that was to be done was done, as far as it could be.
     pub(super) fn rest(&mut self) {
-        self.busy = self.full || !self.active.is_empty();
+        self.busy = (self.full || !self.active.is_empty()).into();
         self.poll_at = if self.active.is_empty() { self.next } else { Time(0) };
     }
 
@@ -189,7 +192,7 @@ impl Core {
     /// The adapter had no room.
     pub(super) fn found_full(&mut self, now: Time) {
         self.full = true;
-        self.busy = true;
+        self.busy = true.into();
         self.look_at(now.after(FULL_RETRY));
     }
 

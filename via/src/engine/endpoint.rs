@@ -419,9 +419,25 @@ impl Endpoint {
 }
 
 /// Descriptors that come out of a send queue, when all frames before `una` have arrived.
-pub(super) struct Finished<'a> {
+pub(crate) struct Finished<'a> {
     pub(super) sends: &'a mut Ring<SendWork>,
     pub(super) una: u32,
+}
+
+impl Finished<'_> {
+    /// Whether a work is done with.
+    #[inline(always)]
+    fn is_done(work: &SendWork, una: u32) -> bool {
+        // Its frames have arrived if that is no negative number.
+        let ahead = una.wrapping_sub(work.end);
+        work.hold.unlike_sent() | ahead >> 31 == 0 || has_ended(work)
+    }
+
+    /// Whether another one comes.
+    #[inline(always)]
+    pub(crate) fn has_more(&self) -> bool {
+        self.sends.front().is_some_and(|work| Self::is_done(work, self.una))
+    }
 }
 
 impl Iterator for Finished<'_> {
@@ -430,15 +446,7 @@ impl Iterator for Finished<'_> {
     #[inline(always)]
     fn next(&mut self) -> Option<Box<Descriptor>> {
         let front = self.sends.front_slot()?;
-        let work = front.get();
-        if work.hold == Hold::SENT {
-            if (self.una.wrapping_sub(work.end) as i32) < 0 {
-                return None;
-            }
-        } else if !has_ended(work) {
-            return None;
-        }
-        Some(front.take().descriptor)
+        if Self::is_done(front.get(), self.una) { Some(front.take().descriptor) } else { None }
     }
 }
 

@@ -33,6 +33,12 @@ impl Hold {
     /// Its status says what became of it, and nothing refers to its memory.
     pub(super) const ENDED: Self = Self(2);
 
+    /// 0 if it is [`Hold::SENT`].
+    #[inline(always)]
+    pub(super) fn unlike_sent(self) -> u32 {
+        self.0 ^ Self::SENT.0
+    }
+
     #[inline(always)]
     pub(super) fn stage(self) -> Stage {
         match self.0 & STAGES {

@@ -44,6 +44,8 @@ pub use config::*;
 pub use output::*;
 pub use time::Time;
 
+pub(crate) use self::endpoint::Finished;
+
 use self::core::Core;
 use self::endpoint::Endpoint;
 use self::hold::Hold;
@@ -93,7 +95,7 @@ impl PlainSend<'_> {
     /// the last burst's ([`Engine::begin_burst`]) is good enough.
     #[inline(always)]
     pub fn sent(self, now: impl FnOnce() -> Time, descriptor: Box<Descriptor>, len: u32) {
-        self.endpoint.sent_short(self.core, |core| core.seen, now, descriptor, len, Hold::SENT);
+        self.endpoint.sent_short(self.core, Core::since_burst, now, descriptor, len, Hold::SENT);
     }
 }
 
@@ -289,10 +291,10 @@ impl Engine {
     /// once; else [`Engine::post_send`] takes it.
     #[inline(always)]
     pub fn plain_send(&mut self, vi: ViId) -> Option<PlainSend<'_>> {
-        match self.live(vi) {
-            Some((core, endpoint)) if endpoint.may_post_plain(core) => Some(PlainSend { core, endpoint }),
-            _ => None,
-        }
+        let core = &mut self.core;
+        let endpoint = self.vis.get_mut(vi.slot())?.endpoint.as_deref_mut()?;
+        let barred = u64::from(endpoint.bars_plain(core));
+        if endpoint.id.differs(vi) | barred == 0 { Some(PlainSend { core, endpoint }) } else { None }
     }
 
     /// The number that the next descriptor of a send queue will have, where a message of `len` bytes is sent as it lies: the
@@ -354,8 +356,7 @@ impl Engine {
         let Some(head) = frame.words() else { return };
         let fixed = Fixed::read(&head);
         if let Some(Slot { endpoint: Some(endpoint), .. }) = self.vis.get_mut(fixed.slot as usize)
-            && endpoint.expected.is(&head)
-            && endpoint.identity == fixed.identity
+            && endpoint.expects(&head)
             && endpoint.take_short(&mut self.core, &fixed, &frame, out)
         {
             return;

@@ -2,6 +2,7 @@
 
 use uvia_driver::nic::MacAddress;
 
+use super::Finished;
 use crate::{
     Completion, ConnectionLoss, Descriptor, ErrorCode, MemoryRegion, NetAddress, ReliabilityLevel, Segment,
     ViId, WorkQueue,
@@ -41,12 +42,7 @@ pub trait Output {
     /// Those that `sends` gives are done with, of an interface's send queue, and then one of its receive queue: what a
     /// message brings that acknowledges others.
     #[inline(always)]
-    fn complete_message(
-        &mut self,
-        vi: ViId,
-        sends: impl Iterator<Item = Box<Descriptor>>,
-        receive: Box<Descriptor>,
-    ) {
+    fn complete_message(&mut self, vi: ViId, sends: Finished<'_>, receive: Box<Descriptor>) {
         for descriptor in sends {
             self.complete(Completion { vi, queue: WorkQueue::Send, descriptor });
         }

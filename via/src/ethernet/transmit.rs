@@ -26,7 +26,7 @@ const INLINE: usize = PlainSend::MOST as usize;
 /// Segments of a frame that are kept on the stack; more than any gather list of one frame has.
 pub(super) const SEGMENTS: usize = 64;
 /// In an adapter's token, beside the slot: the frame refers to registered memory.
-const REFERS: u64 = 1 << 16;
+const REFERS: u64 = 1 << 32;
 
 /// The header slots of an adapter's transmit ring.
 pub(super) struct Transmitter {
@@ -46,22 +46,22 @@ pub(super) struct Transmitter {
 
 /// Numbers of slots that are free. Each is in it once at most, so that they all have room, and taking one back calls
 /// nothing.
-struct Free(Vec<u16>);
+struct Free(Vec<u32>);
 
 impl Free {
-    fn all(count: u16) -> Self {
+    fn all(count: u32) -> Self {
         Self((0..count).rev().collect())
     }
 
     #[inline(always)]
-    fn push(&mut self, number: u16) {
+    fn push(&mut self, number: u32) {
         if self.0.len() < self.0.capacity() {
             self.0.push(number);
         }
     }
 
     #[inline(always)]
-    fn pop(&mut self) -> Option<u16> {
+    fn pop(&mut self) -> Option<u32> {
         self.0.pop()
     }
 }
@@ -71,7 +71,7 @@ impl Transmitter {
         let count = about.tx_slots.clamp(2, usize::from(u16::MAX));
         Ok(Self {
             slots: DmaSlots::allocate_with_room(domain.clone(), count, ROOM)?,
-            free: Free::all(count as u16),
+            free: Free::all(count as u32),
             tokens: vec![FrameToken::NO_MEMORY; count],
             referenced: 0,
             low: count / 2,
@@ -95,13 +95,13 @@ impl Transmitter {
 
     /// A slot that is free, while there are so many that nobody need ask the adapter for more.
     #[inline(always)]
-    pub(super) fn one_of_many(&mut self) -> Option<u16> {
+    pub(super) fn one_of_many(&mut self) -> Option<u32> {
         if self.free.0.len() > self.low { self.free.pop() } else { None }
     }
 
     /// A slot that is free.
     #[cold]
-    pub(super) fn one_of_few(&mut self) -> Option<u16> {
+    pub(super) fn one_of_few(&mut self) -> Option<u32> {
         self.free.pop()
     }
 
@@ -111,11 +111,11 @@ impl Transmitter {
     pub(super) fn transmit_short(
         &mut self,
         adapter: &mut Box<dyn Nic>,
-        number: u16,
+        number: u32,
         send: &PlainSend<'_>,
         payload: SegmentBytes<'_>,
     ) -> Result<bool> {
-        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(false) };
+        let Some(slot) = self.slots.get(number as usize) else { return Ok(false) };
         // The payload first: the header is made in registers, of which the copy needs many.
         let len = payload.len();
         payload.copy_to(&slot, FIXED);
@@ -135,7 +135,7 @@ impl Transmitter {
         token: FrameToken,
     ) -> Result<Sent> {
         let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
-        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
+        let Some(slot) = self.slots.get(number as usize) else { return Ok(Sent::Full) };
         slot.write_bytes(0, header);
         let bytes: usize = payload.iter().map(|part| part.len).sum();
         let copied = bytes <= INLINE && header.len() + bytes <= USED;
@@ -191,7 +191,7 @@ impl Transmitter {
         token: FrameToken,
     ) -> Result<Sent> {
         let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
-        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
+        let Some(slot) = self.slots.get(number as usize) else { return Ok(Sent::Full) };
         let Some(bytes) = part.region.dma(part.offset..part.offset + part.len) else {
             return self.unreachable(number);
         };
@@ -216,7 +216,7 @@ impl Transmitter {
         let Some(padding) = &self.padding else { return Ok(Sent::Full) };
         let zeros = padding.segment(0..len.saturating_sub(frame.len()).max(1))?;
         let Some(number) = self.free.pop() else { return Ok(Sent::Full) };
-        let Some(slot) = self.slots.get(usize::from(number)) else { return Ok(Sent::Full) };
+        let Some(slot) = self.slots.get(number as usize) else { return Ok(Sent::Full) };
         slot.write_bytes(0, frame);
         // The zeros stay where they are, whatever the adapter does with the frame and when.
         let segments = [slot.segment(frame.len()), zeros];
@@ -228,7 +228,7 @@ impl Transmitter {
 
     /// A frame cannot be made, since its memory is gone: its slot is free again.
     #[cold]
-    fn unreachable(&mut self, number: u16) -> Result<Sent> {
+    fn unreachable(&mut self, number: u32) -> Result<Sent> {
         self.free.push(number);
         Ok(Sent::Gone)
     }
@@ -252,8 +252,8 @@ impl Transmitter {
     }
 
     /// The adapter has a frame that refers to memory which is not its slot's.
-    fn refers(&mut self, number: u16, token: FrameToken) {
-        if let Some(place) = self.tokens.get_mut(usize::from(number)) {
+    fn refers(&mut self, number: u32, token: FrameToken) {
+        if let Some(place) = self.tokens.get_mut(number as usize) {
             *place = token;
         }
         self.referenced += 1;
@@ -262,7 +262,7 @@ impl Transmitter {
 
     /// The adapter did not take a frame: its slot is free again.
     #[cold]
-    fn refused(&mut self, number: u16, outcome: uvia_driver::Result<bool>) -> Result<Sent> {
+    fn refused(&mut self, number: u32, outcome: uvia_driver::Result<bool>) -> Result<Sent> {
         self.free.push(number);
         outcome?;
         Ok(Sent::Full)
@@ -278,7 +278,7 @@ impl Transmitter {
     /// [`Transmitter::unreferenced`] is to be asked.
     #[inline(always)]
     pub(super) fn reclaimed(&mut self, token: u64) -> bool {
-        self.free.push(token as u16);
+        self.free.push(token as u32);
         token & REFERS == 0
     }
 
@@ -288,7 +288,7 @@ impl Transmitter {
         if self.referenced == 0 {
             self.low = self.tokens.len() / 2;
         }
-        self.tokens.get(usize::from(token as u16)).copied()
+        self.tokens.get(token as u32 as usize).copied()
     }
 }
 

@@ -91,12 +91,6 @@ impl Fixed {
         }
     }
 
-    /// Message and offset as they are in the frame: a message's number alone is its beginning.
-    #[inline(always)]
-    pub(crate) fn place(&self) -> u64 {
-        u64::from(self.message) | u64::from(self.offset) << 32
-    }
-
     /// The fixed part of a frame to where `self` says, from and to the stations of `route`.
     #[inline(always)]
     pub(crate) fn words(&self, route: &Route, kind: u8) -> Words {
@@ -180,10 +174,15 @@ impl Expected {
         Self { second: u64_at(&start, 8), third }
     }
 
-    /// Whether it is such a frame.
+    /// What a frame differs by from such a one, of that connection, with that number, which is all of that message: 0 if by
+    /// nothing. Not look by look, as each would be a branch of its own, and these are what costs most of it.
     #[inline(always)]
-    pub(crate) fn is(&self, head: &Words) -> bool {
-        head[1] == self.second && head[2] & !VARIES == self.third
+    pub(crate) fn differs(&self, head: &Words, identity: u64, sequence: u32, message: u32) -> u64 {
+        (head[1] ^ self.second)
+            | (head[2] & !VARIES ^ self.third)
+            | (head[3] ^ identity)
+            | u64::from(head[4] as u32 ^ sequence)
+            | (head[5] ^ u64::from(message))
     }
 }
 

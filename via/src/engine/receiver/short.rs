@@ -3,16 +3,23 @@
 use uvia_driver::nic::RxFrame;
 
 use super::Receiver;
-use crate::Status;
 use crate::engine::Output;
 use crate::engine::core::Core;
 use crate::engine::endpoint::{Endpoint, Finished};
-use crate::wire::FIXED;
 use crate::wire::data::Fixed;
+use crate::wire::{FIXED, Words};
+use crate::{Descriptor, Status};
 
 impl Endpoint {
-    /// Takes a data frame that is as expected, for the case that counts: next in order, the whole of a message, for a
-    /// receive of one segment. False when it is another case: nothing was done then.
+    /// Whether a frame is the one that counts: of this connection, as expected, next in order, the whole of a message. All
+    /// of it in one branch.
+    #[inline(always)]
+    pub(in crate::engine) fn expects(&self, head: &Words) -> bool {
+        let receiver = &self.receiver;
+        self.expected.differs(head, self.identity, receiver.next, receiver.message) == 0
+    }
+
+    /// Takes such a frame, for a receive of one segment. False when there is another case: nothing was done then.
     #[inline(always)]
     pub(in crate::engine) fn take_short<O: Output + ?Sized>(
         &mut self,
@@ -21,18 +28,13 @@ impl Endpoint {
         frame: &RxFrame<'_>,
         out: &mut O,
     ) -> bool {
-        let receiver = &mut self.receiver;
-        if fixed.sequence != receiver.next || fixed.place() != u64::from(receiver.message) {
-            return false;
-        }
         debug_assert!(self.calm && self.is_undisturbed());
         debug_assert_eq!(u32::from(fixed.window), self.sender.peer_window);
         let receiver = &mut self.receiver;
         let len = usize::from(fixed.payload);
         let Some(front) = self.receives.front_slot() else { return false };
         let placed = match &front.get().segments[..] {
-            // None of 0 bytes, and none of more than may be.
-            [segment] => len.wrapping_sub(1) < receiver.most && segment.place(frame, FIXED, len),
+            [segment] => segment.place(frame, FIXED, len, receiver.most),
             _ => false,
         };
         if !placed {
@@ -47,26 +49,48 @@ impl Endpoint {
         receiver.next = receiver.next.wrapping_add(1);
         receiver.message = receiver.message.wrapping_add(1);
         if receiver.unacknowledged() >= core.ack_every {
-            receiver.owes = true;
-        } else {
-            let at = now.soon_after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
-            if at < receiver.ack_at {
-                receiver.ack_at = at;
-                if at < self.deadline {
-                    self.deadline = at;
-                    core.wake_vi(self.id.slot() as u16, at);
-                }
-            }
+            self.finish_and_acknowledge(core, fixed.ack, descriptor, out);
+            return true;
         }
-        self.last_heard = now;
-        self.sender.acknowledge_in_order(fixed.ack, now, &core.config.tuning);
-        let una = self.sender.acknowledged();
-        out.complete_message(self.id, Finished { sends: &mut self.sends, una }, descriptor);
-        // Calm as it is, there is nothing else that could be sent.
-        if self.receiver.owes_now() {
-            self.proceed(core, now, out);
-            self.settle();
+        let at = now.soon_after(Receiver::ack_delay(fixed.flags, &core.config.tuning));
+        receiver.ack_at = receiver.ack_at.min(at);
+        // Where it was not the first, the deadline is no later either.
+        if at < self.deadline {
+            self.deadline = at;
+            core.wake_vi(self.id.slot() as u16, at);
         }
+        // Calm as it is, there is nothing that could be sent; who owes an acknowledgement already waits for a turn.
+        self.finish_short(core, fixed.ack, descriptor, out);
         true
+    }
+
+    /// What it acknowledges, and its receive, are done with.
+    #[inline(always)]
+    fn finish_short<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        ack: u32,
+        receive: Box<Descriptor>,
+        out: &mut O,
+    ) {
+        self.last_heard = core.now;
+        self.sender.acknowledge_in_order(ack, core.now, &core.config.tuning);
+        let una = self.sender.acknowledged();
+        out.complete_message(self.id, Finished { sends: &mut self.sends, una }, receive);
+    }
+
+    /// As [`Endpoint::finish_short`], where so many have come that they are acknowledged at once.
+    #[inline(never)]
+    fn finish_and_acknowledge<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        ack: u32,
+        receive: Box<Descriptor>,
+        out: &mut O,
+    ) {
+        self.receiver.owes = true;
+        self.finish_short(core, ack, receive, out);
+        self.proceed(core, core.now, out);
+        self.settle();
     }
 }

@@ -7,6 +7,7 @@ use crate::engine::core::Core;
 use crate::engine::endpoint::{Endpoint, SendWork};
 use crate::engine::hold::Hold;
 use crate::engine::{FrameToken, PlainSend, Time, Tuning};
+use crate::flag::Flag;
 use crate::ring::Ring;
 use crate::wire::Words;
 use crate::{Descriptor, Status};
@@ -27,7 +28,7 @@ pub(super) struct Calm {
     /// An acknowledgement may end a measurement, or open the window. It may be true where neither is so, never the other
     /// way round: whatever begins a measurement sets it, and each acknowledgement that is looked at finds it anew. Of no
     /// meaning unless the interface is calm.
-    attentive: bool,
+    attentive: Flag,
     /// The frames from here on are whole messages, one behind the other, and neither `flights` nor `cursor` nor `order`
     /// knows of them yet: their works are the last ones of the send queue.
     first: u32,
@@ -44,7 +45,7 @@ impl Calm {
     /// The next acknowledgements are more than counted.
     #[inline(always)]
     pub(super) fn attend(&mut self) {
-        self.attentive = true;
+        self.attentive = true.into();
     }
 }
 
@@ -100,16 +101,15 @@ impl Sender {
 
     /// Whether acknowledgements are more than counted, from now on.
     fn look_ahead(&mut self) {
-        self.calm.attentive = self.round_trip.is_under_way() || !self.window.is_open();
+        self.calm.attentive = (self.round_trip.is_under_way() || !self.window.is_open()).into();
     }
 
     /// Takes an acknowledgement on a frame that names no gap, where there is none on this side either.
     #[inline(always)]
     pub(in crate::engine) fn acknowledge_in_order(&mut self, ack: u32, now: Time, tuning: &Tuning) {
-        if ack == self.next && !self.calm.attentive {
-            // All that was sent, if only it was not so before: then this changes nothing that matters.
+        if (ack ^ self.next) | self.calm.attentive.word() == 0 {
+            // All that was sent, if only it was not so before: then this changes nothing. The timer is the next frame's.
             self.una = ack;
-            self.timer_from = now;
         } else {
             self.acknowledge_some(ack, now, tuning);
         }
@@ -133,13 +133,15 @@ impl Endpoint {
     #[inline(always)]
     pub(in crate::engine) fn may_post_short(&self, core: &Core, len: u32) -> bool {
         let sender = &self.sender;
-        len.wrapping_sub(1) < sender.room && !core.busy && sender.outstanding() < sender.calm.reach
+        len.wrapping_sub(1) < sender.room && !core.busy.is_set() && sender.outstanding() < sender.calm.reach
     }
 
-    /// As [`Endpoint::may_post_short`], for any plain send of [`PlainSend::MOST`] bytes at most.
+    /// As [`Endpoint::may_post_short`], for any plain send of [`PlainSend::MOST`] bytes at most: 0 where it may. The numbers are
+    /// far below the half of all, so that the highest bit of their difference says which is greater.
     #[inline(always)]
-    pub(in crate::engine) fn may_post_plain(&self, core: &Core) -> bool {
-        !core.busy && self.sender.outstanding() < self.sender.calm.plain_reach
+    pub(in crate::engine) fn bars_plain(&self, core: &Core) -> u32 {
+        let below = self.sender.outstanding().wrapping_sub(self.sender.calm.plain_reach);
+        !below >> 31 | core.busy.word()
     }
 
     /// The header of a plain send of `len` bytes that goes the short way.

@@ -75,7 +75,7 @@ impl Endpoint {
         }
         self.sends.push(SendWork::new(descriptor, total));
         self.wary = self.wary && core.regions.has_lost();
-        if core.busy {
+        if core.busy.is_set() {
             self.enqueue(core);
         } else {
             self.pump(core, now, WINDOW as u32, out);
