@@ -3,31 +3,34 @@
 use std::time::Duration;
 
 pub(crate) mod atomic {
-    //! Loom's, with a boolean whose exchange is a comparison first. Loom orders an exchange behind what it has read, but
-    //! not before what comes right after that: it would let one that found `true`, and stored it again, undo the store
-    //! of `false` that followed. No processor does, as an exchange is one step.
+    //! Loom's, with numbers whose exchange is a comparison first. Loom orders an exchange behind what it has read, but
+    //! not before what comes right after that: it would let one that found 1, and stored it again, undo the store of 0
+    //! that followed. No processor does, as an exchange is one step.
 
-    pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+    pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
-    pub(crate) struct AtomicBool(loom::sync::atomic::AtomicBool);
+    #[derive(Default)]
+    pub(crate) struct AtomicU32(loom::sync::atomic::AtomicU32);
 
-    impl AtomicBool {
-        pub(crate) fn new(value: bool) -> Self {
-            Self(loom::sync::atomic::AtomicBool::new(value))
+    impl AtomicU32 {
+        pub(crate) fn new(value: u32) -> Self {
+            Self(loom::sync::atomic::AtomicU32::new(value))
         }
 
-        pub(crate) fn load(&self, order: Ordering) -> bool {
-            self.0.load(order)
-        }
-
-        pub(crate) fn store(&self, value: bool, order: Ordering) {
-            self.0.store(value, order);
-        }
-
-        pub(crate) fn swap(&self, value: bool, order: Ordering) -> bool {
-            match self.0.compare_exchange(!value, value, order, Ordering::Relaxed) {
+        /// Of numbers that are 0 or 1.
+        pub(crate) fn swap(&self, value: u32, order: Ordering) -> u32 {
+            assert!(value < 2, "not for other numbers");
+            match self.0.compare_exchange(1 - value, value, order, Ordering::Relaxed) {
                 Ok(before) | Err(before) => before,
             }
+        }
+    }
+
+    impl std::ops::Deref for AtomicU32 {
+        type Target = loom::sync::atomic::AtomicU32;
+
+        fn deref(&self) -> &Self::Target {
+            &self.0
         }
     }
 }
