@@ -100,9 +100,6 @@ fn main() -> ExitCode {
     if let Some(programs) = programs.as_ref().filter(|_| options.wants(Part::Host)) {
         host::tests(&mut report, programs, &options);
         dissector::run(&mut report, programs, &options);
-        if options.long {
-            interleavings::run(&mut report);
-        }
     }
     if options.wants(Part::TwoGuests) {
         two_guests::main_job(&mut report);
@@ -115,7 +112,7 @@ fn main() -> ExitCode {
     if report.close() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Examples in the documentation, what counts instructions, and what runs in guests; `programs` are there where a part needs them and they were built.
+/// Examples in the documentation, interleavings, what counts instructions, and what runs in guests; `programs` are there where a part needs them and they were built.
 fn beside_each_other<'a>(
     report: &mut Report,
     programs: Option<&'a [build::Program]>,
@@ -124,6 +121,7 @@ fn beside_each_other<'a>(
     let mut jobs = Vec::new();
     if options.wants(Part::Host) && !options.quick {
         jobs.push(host::examples(options));
+        jobs.push(interleavings::job());
     }
     if options.wants(Part::Instructions) {
         jobs.extend(instructions::jobs());
