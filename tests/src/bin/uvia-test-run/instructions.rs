@@ -1,4 +1,4 @@
-//! What a message costs over a raw frame, in instructions: a count that repeats exactly, and may only fall.
+//! What a message costs over a raw frame, in instructions and in branches: counts that repeat exactly, and may only fall.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -35,6 +35,12 @@ pub fn jobs<'a>() -> Vec<Job<'a>> {
             "a VI send and receive adds no more instructions to a raw frame than before",
             added,
         ),
+        job(
+            "branches",
+            60,
+            "a VI send and receive adds no more branches to a raw frame than before",
+            branches,
+        ),
         job("a long write", 5, "a frame of a long RDMA write takes no more instructions than before", long),
         job(
             "a crowd",
@@ -68,6 +74,36 @@ fn added() -> Result<Verdict, Failure> {
     }
     if compiler == ours && added + recorded / 25 < recorded {
         say!("   {recorded} on record: write {added} into {RECORD}");
+    }
+    Ok(Verdict::Passed)
+}
+
+/// The figure on record of the branches that are added.
+const RECORD_OF_BRANCHES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/branches.txt");
+
+/// Counts the branches that a message adds to a raw frame.
+fn branches() -> Result<Verdict, Failure> {
+    let program = build()?;
+    let count = |kind: &str| -> Result<u64, Failure> {
+        let total = |rounds: u64| -> Result<u64, Failure> {
+            let mut command = rounds_of(&program, kind, 1, rounds, &["--branch-sim=yes"]);
+            let output = command.stdin(Stdio::null()).output()?;
+            // Instructions, conditional branches, those taken for others, indirect ones, those taken for others.
+            match counts(&command, &output)?[..] {
+                [_, conditional, _, indirect, _] => Ok(conditional + indirect),
+                _ => Err("callgrind told no branches".into()),
+            }
+        };
+        let [few, many] = ROUNDS;
+        let difference = total(many)?.checked_sub(total(few)?);
+        Ok(difference.ok_or("more rounds took fewer branches")? / ((many - few) * 2))
+    };
+    let (raw, vi) = (count("raw")?, count("vi")?);
+    let added = vi.saturating_sub(raw);
+    say!("   {vi} branches a message, {raw} a raw frame: {added} added");
+    let (recorded, _) = record(RECORD_OF_BRANCHES)?;
+    if added > recorded + recorded / 10 {
+        return Err(format!("{added} branches added, {recorded} on record: find what was not joined").into());
     }
     Ok(Verdict::Passed)
 }
@@ -232,11 +268,16 @@ fn message(program: &Path, kind: &str, number: u64) -> Result<u64, Failure> {
 }
 
 fn total(program: &Path, kind: &str, number: u64, rounds: u64) -> Result<u64, Failure> {
+    collected(&mut rounds_of(program, kind, number, rounds, &[]))
+}
+
+/// So many rounds under callgrind, with these words to it.
+fn rounds_of(program: &Path, kind: &str, number: u64, rounds: u64, words: &[&str]) -> Command {
     let mut command = Command::new("valgrind");
     // Without what is set up before: some of it waits by the system's time.
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=*counted_rounds*"]);
-    command.arg(program);
-    collected(command.args([kind, &number.to_string(), &rounds.to_string()]))
+    command.args(words).arg(program).args([kind, &number.to_string(), &rounds.to_string()]);
+    command
 }
 
 /// Instructions that callgrind has counted.
@@ -247,13 +288,19 @@ fn collected(command: &mut Command) -> Result<u64, Failure> {
 
 /// Instructions that callgrind has told of.
 fn instructions(command: &Command, output: &Output) -> Result<u64, Failure> {
+    Ok(counts(command, output)?[0])
+}
+
+/// What callgrind has told of, instructions first.
+fn counts(command: &Command, output: &Output) -> Result<Vec<u64>, Failure> {
     let text = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         return Err(format!("{command:?}: {}\n{text}", output.status).into());
     }
     text.lines()
         .find_map(|line| line.split_once("Collected : "))
-        .and_then(|(_, count)| count.trim().parse().ok())
+        .and_then(|(_, counts)| counts.split_whitespace().map(|count| count.parse().ok()).collect())
+        .filter(|counts: &Vec<u64>| !counts.is_empty())
         .ok_or_else(|| format!("valgrind told no count:\n{text}").into())
 }
 
