@@ -35,21 +35,41 @@ pub fn run(report: &mut Report, here: &Guest, there: &Guest, long: bool) {
     report.case("two guests: a guest that is reset is noticed, and works again", || reset_guest(here, there));
 }
 
+/// A command that ends with the test: one that fails leaves the NICs to the next.
+struct Running(Process);
+
+impl std::ops::Deref for Running {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.0.is_running() {
+            // A guest that is gone has ended it, too.
+            let _ = self.0.kill();
+        }
+    }
+}
+
 /// The end that answers, one client after the other, and has nothing to say: what is printed in the middle of a reset
 /// would be half a word.
-fn serve(guest: &Guest) -> Result<Process, Failure> {
+fn serve(guest: &Guest) -> Result<Running, Failure> {
     let line = "exec uvia-perf bw --listen --keep --nic $UVIA_NIC_A --name b >/dev/null 2>&1";
-    Ok(guest.spawn(Task::new(["sh", "-c", line]))?)
+    Ok(Running(guest.spawn(Task::new(["sh", "-c", line]))?))
 }
 
 /// A client with more to do than any test here waits for: a row comes as often as so many messages have arrived, counted
 /// at the other end.
-fn talk(guest: &Guest) -> Result<Process, Failure> {
+fn talk(guest: &Guest) -> Result<Running, Failure> {
     let sizes = ["1000"; 2000].join(",");
     let line = format!(
         "exec uvia-perf bw --to b --nic $UVIA_NIC_A --name a --iterations 1000 --timeout 15 --json --sizes {sizes}"
     );
-    Ok(guest.spawn(Task::new(["sh", "-c", &line]))?)
+    Ok(Running(guest.spawn(Task::new(["sh", "-c", &line]))?))
 }
 
 /// How many rows a client has printed.
