@@ -18,7 +18,8 @@ const OK: u8 = 0;
 /// What we put where the device is to put OK.
 const UNANSWERED: u8 = 0xee;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+/// On a busy host an emulated device that does nothing else was seen to take more than a second.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Class, command, its datum; the answer lies apart, since the device writes it.
 const COMMAND: usize = 0;
