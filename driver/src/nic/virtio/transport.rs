@@ -34,7 +34,7 @@ const LARGEST_PACKED: u16 = 1 << 15;
 const NO_VECTOR: u16 = 0xffff;
 
 /// A reset ends when the status reads 0; devices that tear down back-ends take their time.
-const RESET_PATIENCE: Duration = Duration::from_secs(1);
+const RESET_PATIENCE: Duration = Duration::from_secs(3);
 
 bitflags! {
     /// Device status (2.1).
