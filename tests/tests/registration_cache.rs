@@ -222,11 +222,18 @@ fn peers_have_rights_only_while_somebody_leases() {
         return;
     }
     let pages = Pages::shared(PAGE);
+    // SAFETY: as for `lease`.
+    let private = || unsafe { cache.lease_private(pages.at, PAGE) }.unwrap();
+    let before = private();
+    let region = before.region().clone();
+    assert_eq!(region.attributes(), MemoryAttributes::local(pair.b.tag));
     let leases = [(); 2].map(|()| lease(&cache, &pages, 0, PAGE));
-    let region = leases[0].region().clone();
+    assert_eq!(leases[0].handle(), region.handle());
     assert_eq!(region.attributes(), attributes);
     let [first, second] = leases;
-    drop(first);
+    // Neither do private leases take away what others give.
+    drop((private(), first, before));
+    let still_private = private();
     assert_eq!(region.attributes(), attributes);
     let source = pair.a.memory(10).unwrap();
     source.write(0, b"by a peer!").unwrap();
@@ -237,6 +244,8 @@ fn peers_have_rights_only_while_somebody_leases() {
     let to = second.remote(5).unwrap();
     assert_eq!(write(to), Status::DONE);
     drop(second);
+    assert_eq!(still_private.attributes(), MemoryAttributes::local(pair.b.tag));
+    drop(still_private);
     assert_eq!(region.attributes(), MemoryAttributes::local(pair.b.tag));
     assert_eq!(write(to), Status::DONE | Status::RDMA_PROTECTION_ERROR);
     drop(region);

@@ -8,7 +8,7 @@ use super::places::Ticket;
 use crate::{Error, MemoryRegion, RemoteMemory, Result, Segment};
 
 /// Registered memory, as it was asked for: a part of a region that may be larger. The region stays registered, and with
-/// the rights of peers, until this is dropped.
+/// the rights of peers where it was leased for them, until this is dropped.
 ///
 /// Descriptors keep the region registered by themselves; the memory's owner waits for these too.
 pub struct Lease {
@@ -17,6 +17,8 @@ pub struct Lease {
     region: MemoryRegion,
     offset: usize,
     len: usize,
+    /// Peers have rights by it.
+    shared: bool,
 }
 
 impl Lease {
@@ -26,8 +28,9 @@ impl Lease {
         region: MemoryRegion,
         offset: usize,
         len: usize,
+        shared: bool,
     ) -> Self {
-        Self { cache, ticket, region, offset, len }
+        Self { cache, ticket, region, offset, len, shared }
     }
 
     /// The region that it is a part of.
@@ -86,7 +89,7 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.cache.give_back(self.ticket);
+        self.cache.give_back(self.ticket, self.shared);
     }
 }
 

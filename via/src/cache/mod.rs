@@ -81,7 +81,8 @@ struct Shared {
 
 impl RegistrationCache {
     /// An empty cache on a NIC. All that it registers has these attributes; rights of peers are in force only while
-    /// somebody leases the memory, and then for all of the region that the lease is a part of.
+    /// somebody leases the memory ([`RegistrationCache::lease`]), and then for all of the region that the lease is a part
+    /// of.
     ///
     /// # Errors
     /// [`Error::Parameter`] for a tag of another NIC, or for limits of nothing.
@@ -126,6 +127,27 @@ impl RegistrationCache {
     /// is reached by volatile or atomic access only while such a descriptor is posted or a peer may write it. Then it is
     /// the program's again, to free, unmap or use otherwise as it likes, with no word to the cache.
     pub unsafe fn lease(&self, address: *mut u8, len: usize) -> Result<Lease> {
+        // SAFETY: the caller's promise.
+        unsafe { self.lease_for(address, len, true) }
+    }
+
+    /// As [`Self::lease`], for descriptors of the program's own: peers get no rights by it.
+    ///
+    /// # Errors
+    /// As [`Self::lease`].
+    ///
+    /// # Safety
+    /// As for [`Self::lease`].
+    pub unsafe fn lease_private(&self, address: *mut u8, len: usize) -> Result<Lease> {
+        // SAFETY: the caller's promise.
+        unsafe { self.lease_for(address, len, false) }
+    }
+
+    /// A lease, with the rights of peers where it is `shared` with them.
+    ///
+    /// # Safety
+    /// As for [`Self::lease`].
+    unsafe fn lease_for(&self, address: *mut u8, len: usize, shared: bool) -> Result<Lease> {
         let Some(end) = (address as usize).checked_add(len).filter(|_| len != 0) else {
             return Err(Error::Parameter(format!("{len} bytes at {address:p} are no range to register")));
         };
@@ -143,14 +165,14 @@ impl RegistrationCache {
         }
         if let Some(ticket) = places.find(start, end) {
             places.statistics.hits += 1;
-            return self.grant(places, ticket, start, len);
+            return self.grant(places, ticket, start, len, shared);
         }
         drop(places);
         // SAFETY: the caller's promise is the same.
-        unsafe { self.register(start, end) }
+        unsafe { self.register(start, end, shared) }
     }
 
-    /// As [`Self::lease`], where the memory is registered already; `None` where it is not, or is only in parts.
+    /// As [`Self::lease_private`], where the memory is registered already; `None` where it is not, or is only in parts.
     ///
     /// # Errors
     /// As [`Self::lease`].
@@ -170,7 +192,7 @@ impl RegistrationCache {
         }
         let Some(ticket) = places.find(start, end) else { return Ok(None) };
         places.statistics.hits += 1;
-        self.grant(places, ticket, start, len).map(Some)
+        self.grant(places, ticket, start, len, false).map(Some)
     }
 
     /// Lets go of all that nobody leases.
@@ -196,7 +218,7 @@ impl RegistrationCache {
     /// # Safety
     /// As for [`Self::lease`].
     #[cold]
-    unsafe fn register(&self, start: usize, end: usize) -> Result<Lease> {
+    unsafe fn register(&self, start: usize, end: usize, shared: bool) -> Result<Lease> {
         let room = self.0.limits.bytes.min(self.0.nic.properties().max_region_bytes);
         let mut places = self.0.places();
         // What another thread has leased meanwhile is found by the next; here it is merged, or registered once more.
@@ -230,7 +252,7 @@ impl RegistrationCache {
             places.statistics.uncached += 1;
             places.insert_unlisted(entry)
         };
-        let lease = self.grant(places, ticket, start, end - start);
+        let lease = self.grant(places, ticket, start, end - start, shared);
         drop(gone);
         lease
     }
@@ -251,10 +273,11 @@ impl RegistrationCache {
         ticket: Ticket,
         start: usize,
         len: usize,
+        shared: bool,
     ) -> Result<Lease> {
-        let (region, from, first) = places.lease(ticket);
-        let lease = Lease::new(self.0.clone(), ticket, region, start - from, len);
-        // Under the lock, so that the last lease's end does not take back what this one is given.
+        let (region, from, first) = places.lease(ticket, shared);
+        let lease = Lease::new(self.0.clone(), ticket, region, start - from, len, shared);
+        // Under the lock, so that the end of the last shared lease does not take back what this one is given.
         if first && self.0.has_rights() {
             self.0.nic.set_memory_attributes(lease.region(), self.0.attributes).inspect_err(|_| {
                 // The end of the lease takes the lock.
@@ -275,9 +298,9 @@ impl Shared {
     }
 
     /// A lease ends.
-    fn give_back(&self, ticket: Ticket) {
+    fn give_back(&self, ticket: Ticket, shared: bool) {
         let mut places = self.places();
-        let (last, gone) = places.give_back(ticket);
+        let (last, gone) = places.give_back(ticket, shared);
         if let Some(region) = last.filter(|_| self.has_rights()) {
             // Refused for memory that is gone, to which nobody has any right.
             let _ = self.nic.set_memory_attributes(&region, MemoryAttributes::local(self.attributes.tag));

@@ -13,6 +13,8 @@ pub(super) struct Entry {
     end: usize,
     region: MemoryRegion,
     leases: u32,
+    /// Those of them with which peers have rights.
+    shared: u32,
     /// When it was leased last, by a clock that counts leases.
     used: u64,
     /// It can be found; otherwise it goes with its last lease.
@@ -21,7 +23,7 @@ pub(super) struct Entry {
 
 impl Entry {
     pub(super) fn new(start: usize, end: usize, region: MemoryRegion) -> Self {
-        Self { start, end, region, leases: 0, used: 0, listed: false }
+        Self { start, end, region, leases: 0, shared: 0, used: 0, listed: false }
     }
 
     fn bytes(&self) -> u64 {
@@ -57,8 +59,8 @@ impl Places {
         (entry.end >= end && !entry.region.is_gone()).then_some(Ticket(at))
     }
 
-    /// One more lease; answers the region, its first byte, and whether this is the only lease.
-    pub(super) fn lease(&mut self, ticket: Ticket) -> (MemoryRegion, usize, bool) {
+    /// One more lease; answers the region, its first byte, and whether this is the only lease that is shared with peers.
+    pub(super) fn lease(&mut self, ticket: Ticket, shared: bool) -> (MemoryRegion, usize, bool) {
         self.clock += 1;
         self.statistics.leases += 1;
         let clock = self.clock;
@@ -66,22 +68,25 @@ impl Places {
         let Some(entry) = self.entries.get_mut(ticket.0).and_then(Option::as_mut) else { unreachable!() };
         entry.used = clock;
         entry.leases += 1;
-        (entry.region.clone(), entry.start, entry.leases == 1)
+        entry.shared += u32::from(shared);
+        (entry.region.clone(), entry.start, shared && entry.shared == 1)
     }
 
-    /// One less; answers the region if it was the last, and what goes with it.
-    pub(super) fn give_back(&mut self, ticket: Ticket) -> (Option<MemoryRegion>, Option<Entry>) {
+    /// One less; answers the region if it was the last that was shared with peers, and what goes with the last of all.
+    pub(super) fn give_back(
+        &mut self,
+        ticket: Ticket,
+        shared: bool,
+    ) -> (Option<MemoryRegion>, Option<Entry>) {
         self.statistics.leases -= 1;
         let Some(entry) = self.entries.get_mut(ticket.0).and_then(Option::as_mut) else {
             return (None, None);
         };
         entry.leases -= 1;
-        if entry.leases != 0 {
-            return (None, None);
-        }
-        let region = entry.region.clone();
-        let gone = if entry.listed { None } else { self.remove(ticket.0) };
-        (Some(region), gone)
+        entry.shared -= u32::from(shared);
+        let private = (shared && entry.shared == 0).then(|| entry.region.clone());
+        let gone = if entry.leases != 0 || entry.listed { None } else { self.remove(ticket.0) };
+        (private, gone)
     }
 
     /// Keeps an entry, to be found. Nothing listed overlaps it.

@@ -68,7 +68,7 @@ impl ViPort {
             return Ok(None);
         }
         // SAFETY: the caller's promise. Where it cannot be registered, it is copied.
-        Ok(unsafe { self.cache.lease(part.start, part.len) }.ok())
+        Ok(unsafe { self.cache.lease_private(part.start, part.len) }.ok())
     }
 
     /// Sends a packet of `len` bytes of a buffer and of the parts. False: it did not come to that, and nothing was done.
