@@ -1,4 +1,5 @@
-//! What goes between two ranks in one packet: a header of 24 bytes, and bytes of the message or of a directive.
+//! What goes between two ranks in one packet: a header of 24 bytes, and bytes of the message or of a directive. Or in no
+//! packet: the immediate data of an RDMA write, which ends a message that is one long piece ([`Short`] as a word).
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -75,6 +76,20 @@ impl Short {
         let counters = u64::from(self.data_freed) << 32 | u64::from(self.control_freed) << 48;
         // SAFETY: the caller's promise.
         unsafe { packet.start.cast::<u64>().write_unaligned((counters | u64::from(kind::SHORT)).to_le()) };
+    }
+}
+
+/// A message that is one long piece, whose place its sender knew, needs no packet for its end on such a connection: the
+/// counters are the immediate data of the RDMA write that brings its last byte.
+impl From<Short> for u32 {
+    fn from(short: Short) -> Self {
+        Self::from(short.data_freed) | Self::from(short.control_freed) << 16
+    }
+}
+
+impl From<u32> for Short {
+    fn from(word: u32) -> Self {
+        Self { data_freed: word as u16, control_freed: (word >> 16) as u16 }
     }
 }
 
@@ -194,6 +209,13 @@ mod tests {
             ]
         };
         assert!(read[0].is_some() && read[1].is_none() && read[2].is_none());
+    }
+
+    #[test]
+    fn both_counters_go_in_a_word() {
+        let short = Short { data_freed: 0xfedc, control_freed: 0x1234 };
+        assert_eq!(u32::from(short), 0x1234_fedc);
+        assert_eq!(Short::from(0x1234_fedc), short);
     }
 
     #[test]

@@ -62,9 +62,9 @@ impl Shared {
                 return Ok(answer);
             }
         }
-        self.wait_on(what, |core| {
-            core.progress()?;
-            ready(core)
+        self.wait_looking(what, |core, most| {
+            let looks = core.progress_for(most, || self.core.is_wanted())?;
+            Ok((looks, ready(core)?))
         })
     }
 

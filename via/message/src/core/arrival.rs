@@ -113,6 +113,29 @@ impl Core {
         self.arrived_data(rail, id, Arrived::short(rail, packet))
     }
 
+    /// Word has come of a message that is one long piece, which came with it.
+    pub(super) fn arrived_with_word(
+        &mut self,
+        rail: usize,
+        id: LinkId,
+        packet: Packet,
+        word: u32,
+    ) -> Result<()> {
+        let overtakes = self.rails[rail].port.overtakes(id);
+        let connection = self.connection(id);
+        if connection.several || overtakes {
+            self.rails[rail].port.give_back(id, packet);
+            return self.broke(rail, id, "word of a message without a number, where all have one");
+        }
+        let short = Short::from(word);
+        connection.heard(short.data_freed, short.control_freed);
+        connection.expected = connection.expected.wrapping_add(1);
+        if !connection.controls.is_empty() {
+            self.stir(id);
+        }
+        self.arrived_data(rail, id, Arrived::word(rail, packet))
+    }
+
     fn arrived_data(&mut self, rail: usize, id: LinkId, arrived: Arrived) -> Result<()> {
         let connection = self.connection(id);
         let unpacking = connection.unpacking;

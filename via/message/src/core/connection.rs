@@ -52,6 +52,12 @@ impl Arrived {
         Self { rail: rail as u8, flags, longs: 0, head: SHORT_HEADER as u32, packet }
     }
 
+    /// The whole of a message that is one long piece, which has come with word of it.
+    pub(super) fn word(rail: usize, packet: Packet) -> Self {
+        debug_assert!(packet.span.is_empty());
+        Self { rail: rail as u8, flags: flag::FIRST | flag::LAST, longs: 1, head: 0, packet }
+    }
+
     /// Its bytes of the message.
     #[inline]
     pub(crate) fn bytes(&self) -> Span {
@@ -148,6 +154,8 @@ pub(crate) struct Connection {
     pub(super) early: Vec<EarlyGrant>,
     /// How often in succession a place was looked for in vain.
     pub(super) in_vain: u8,
+    /// How often that takes twice as long.
+    pub(super) doublings: u8,
     /// Packets that have overtaken others, until these have come.
     pub(super) ahead: Vec<(u32, usize, Packet)>,
     /// The peer's offers of pieces that are not unpacked yet.
@@ -205,6 +213,7 @@ impl Connection {
             longs_out: Vec::new(),
             early: Vec::new(),
             in_vain: 0,
+            doublings: 0,
             ahead: Vec::new(),
             offers: Vec::new(),
             next_put: 0,
@@ -302,6 +311,13 @@ impl Connection {
         self.message_out = self.message_out.wrapping_add(1);
     }
 
+    /// Counts word of a message that was put, as a packet that tells the peer what was done here.
+    pub(super) fn count_word(&mut self) {
+        self.data_sent = self.data_sent.wrapping_add(1);
+        self.sequence = self.sequence.wrapping_add(1);
+        (self.told, self.told_expected) = (self.freed, self.expected);
+    }
+
     /// The message that was begun, and packed into one packet, is over.
     #[inline]
     pub(super) fn end_short(&mut self) {
@@ -358,11 +374,6 @@ impl Connection {
     #[inline(always)]
     pub(super) fn owes_data(&self) -> bool {
         self.freed.data.wrapping_sub(self.told.data) >= self.window / 2
-    }
-
-    /// Whether that rail is there.
-    pub(super) fn is_up(&self, rail: usize) -> bool {
-        self.ways.get(rail) == Some(&Way::Up)
     }
 
     /// Rails that are there.

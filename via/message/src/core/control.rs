@@ -107,7 +107,7 @@ impl Core {
         // SAFETY: the packet is ours until it is given back, and nobody writes it.
         let bytes = unsafe { bytes.bytes() };
         match header.kind {
-            kind::GRANT => self.granted(id, message, number, bytes),
+            kind::GRANT => self.granted(id, header, bytes),
             kind::DONE => {
                 let connection = self.connection(id);
                 if connection.message_in == message
@@ -140,10 +140,10 @@ impl Core {
     fn granted(
         &mut self,
         id: LinkId,
-        message: u32,
-        number: u16,
+        header: &Header,
         bytes: &[u8],
     ) -> std::result::Result<(), &'static str> {
+        let (message, number) = (header.message.get(), header.long.get());
         let rails = self.rails.len();
         let connection = self.connection(id);
         let Ok(grants) = <[Grant]>::ref_from_bytes(bytes) else { return Err("a place has half a name") };
@@ -154,6 +154,10 @@ impl Core {
             connection.longs_out.iter_mut().find(|long| long.message == message && long.number == number)
         {
             long.grant(grants, rails);
+            if !long.waits && header.acknowledge.get() != connection.sequence {
+                // What has asked for it was under way when it was named.
+                connection.has_asked_too_soon();
+            }
             return Ok(());
         }
         // Who waits for a message ahead may have taken the one before it sooner than we know.

@@ -2,7 +2,8 @@
 //!
 //! Who waits for the next message of a rank, with a long piece as the first that it unpacks, names the place of the piece
 //! at once. Its sender mostly knows it then when it comes to the piece, and writes without having asked; and where it has
-//! just asked, the answer is under way.
+//! just asked, the answer is under way. Where one rail of virtual interfaces is all there is, such a message has no packet:
+//! what puts its last byte brings word that it has come, and the counters that a packet would.
 //!
 //! **The place is the program's again when nobody can write there any more.** A receive that has named one has the
 //! connection's next message to itself, as if that had begun, so that no other receive takes it. It ends with that message,
@@ -10,14 +11,14 @@
 //! wait fails, the connection ends first (`Core::forsake`). So sessions whose waits end by themselves, since they have lost
 //! their patience, name no places ahead: a sender that is late would find itself cut off.
 
-use super::connection::{Arrived, Connection};
+use super::connection::{Arrived, Connection, NO_RAIL, Way};
 use super::control::Control;
 use super::long::{LongIn, LongOut};
-use super::{Core, Intake, Open, Outset};
+use super::{Carrier, Core, Intake, Outset};
 use crate::packet::{Grant, flag};
 use crate::port::LinkId;
 use crate::span::Span;
-use crate::{Result, SendMode};
+use crate::{Error, Result, SendMode};
 
 /// Looks of a sender for a place that its receiver may be about to name: one for so many bytes of the piece, which take far
 /// longer to go, and so many at most, in which a word goes to the other end and back. Who asks in place of them, while the
@@ -27,6 +28,22 @@ const LOOKS: usize = 256;
 /// A sender that has looked so often in vain asks at once; of so many messages it looks for the place of as many again.
 const VAIN: u8 = 4;
 const AGAIN: u8 = 32;
+/// How often the looks are doubled at most, for who has asked while the place was under way: where a word takes longer, as
+/// with adapters that are emulated.
+const DOUBLINGS: u8 = 2;
+
+/// What [`Core::send_expected`] came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// The message has to begin in another way: nothing was done.
+    Otherwise,
+    /// All of it is under way, its end too.
+    Ended,
+    /// It has begun, and so perhaps has its piece.
+    Begun,
+    /// It has begun; the receiver is to be asked for the place of its piece, with a packet.
+    Asked,
+}
 
 /// A place for a piece that is not packed yet: of the message that is being packed, or of the one behind it.
 pub(super) struct EarlyGrant {
@@ -36,9 +53,35 @@ pub(super) struct EarlyGrant {
 }
 
 impl Connection {
+    /// Whether a message may begin with a long piece of so many bytes, for which no packet has asked.
+    fn may_send_expected(&self, len: usize) -> bool {
+        len >= self.thresholds.long
+            && self.active.is_some()
+            && self.failed.is_none()
+            && self.replaying.is_none()
+            && !self.packing
+            && self.has_credit()
+            && self.refused != Some(self.message_out)
+    }
+
     /// Where a place is kept for a piece of the message that is being packed.
     pub(super) fn find_early(&self, number: u16) -> Option<usize> {
         self.early.iter().position(|early| early.message == self.message_out && early.number == number)
+    }
+
+    /// A place was named for a piece that was packed already, by who had not seen that: the next is looked for longer.
+    pub(super) fn has_asked_too_soon(&mut self) {
+        self.doublings = (self.doublings + 1).min(DOUBLINGS);
+        self.in_vain = 0;
+    }
+
+    /// Looks for a place for a piece of so many bytes.
+    fn looks(&mut self, len: usize) -> usize {
+        if self.in_vain >= VAIN {
+            self.doublings = 0;
+            return 0;
+        }
+        (len / BYTES).min(LOOKS) << self.doublings
     }
 
     /// Whether a place may be named ahead for a piece of so many bytes: its message is the next, and nothing of it has come.
@@ -90,12 +133,11 @@ impl Core {
         }
     }
 
-    /// The first packet of a message that was taken ahead; drives the rails. False: it has not come.
+    /// The first packet of a message that was taken ahead. False: it has not come.
     ///
     /// # Errors
     /// It will not come, or something is wrong: [`Core::forsake`] has to follow.
     pub(crate) fn take_awaited(&mut self, id: LinkId, into: &mut Intake) -> Result<bool> {
-        self.progress()?;
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
@@ -130,74 +172,151 @@ impl Core {
         Ok(true)
     }
 
-    /// Whether the receiver has named a place for a piece of the message that is packed next; where it has not and may be
-    /// about to, drives the rails for a moment.
-    fn is_expected(&mut self, id: LinkId, number: u16, len: usize) -> Result<bool> {
-        let connection = self.connection(id);
-        let looks = if connection.in_vain < VAIN { (len / BYTES).min(LOOKS) } else { 0 };
-        // Now and then it is looked for again.
-        connection.in_vain = (connection.in_vain + 1) % AGAIN;
-        let mut look = 0;
-        while !self.has_early(id, number) {
-            if look > looks {
-                return Ok(false);
-            }
-            self.progress()?;
-            look += 1;
-        }
-        self.connection(id).in_vain = 0;
-        Ok(true)
-    }
-
-    fn has_early(&mut self, id: LinkId, number: u16) -> bool {
-        let connection = self.connection(id);
-        let is_up = |grant: &Grant| connection.is_up(grant.rail.get() as usize);
-        connection.find_early(number).is_some_and(|at| connection.early[at].grants.iter().any(is_up))
-    }
-
-    /// Begins a message that is one piece, if it is long and its place was named already. False: it has to begin otherwise;
-    /// nothing was done.
+    /// Begins a message that is one long piece, and puts that where the receiver has named its place, or is just about to:
+    /// then it is posted by whatever brings the place.
     ///
     /// # Errors
-    /// A port is broken.
-    pub(crate) fn begin_expected(
+    /// A port is broken; the message has begun.
+    ///
+    /// # Safety
+    /// As for [`Core::add_long`], unless this answers [`Expected::Otherwise`].
+    pub(crate) unsafe fn send_expected(
         &mut self,
         channel: usize,
         peer: usize,
-        len: usize,
+        piece: Span,
         out: &mut Outset,
-    ) -> Result<bool> {
+    ) -> Result<Expected> {
         let id = self.id(channel, peer);
         let is_known = self.connections.get(id as usize).is_some_and(Option::is_some);
-        if !is_known || self.options.described {
-            return Ok(false);
+        if !is_known || self.options.described || !self.connection(id).may_send_expected(piece.len) {
+            return Ok(Expected::Otherwise);
         }
         let connection = self.connection(id);
-        if len < connection.thresholds.long || connection.active.is_none() || connection.packing {
-            return Ok(false);
-        }
-        if !self.is_expected(id, 0, len)? || self.connection(id).failed.is_some() {
-            return Ok(false);
-        }
-        let Some(open) = self.open_packet(id)? else { return Ok(false) };
-        self.connection(id).packing = true;
-        out.begin(id, peer, open);
-        Ok(true)
-    }
-
-    /// Puts the piece of such a message, and sends the message's end behind it where that can be now; answers whether.
-    ///
-    /// # Safety
-    /// As for [`Core::add_long`].
-    pub(crate) unsafe fn put_expected(&mut self, id: LinkId, open: Open, piece: Span) -> Result<bool> {
-        let long = LongOut::new(0, piece, SendMode::Cheaper, false, None);
+        connection.packing = true;
+        out.begin(id, peer);
+        let mut long = LongOut::new(0, piece, SendMode::Cheaper, false, None);
+        long.waits = true;
+        // For word of its end the peer has room, and nobody else takes it before this message is over.
+        long.ends = connection.plain != NO_RAIL;
         // SAFETY: the caller's promise.
         unsafe { self.add_long(id, long)? };
-        if !self.longs(id, None).behind {
+        if self.looks_for_place(id, piece)? {
+            return Ok(Expected::Asked);
+        }
+        let is_ended = self.connection(id).longs_out.last_mut().is_some_and(|long| {
+            // What could not be posted by now ends in another way.
+            long.ends = false;
+            long.ended
+        });
+        if is_ended {
+            return Ok(Expected::Ended);
+        }
+        if self.longs(id, None).behind
+            && let Some(open) = self.open_packet(id)?
+            // SAFETY: there are no parts.
+            && unsafe { self.send_data(id, open, 0, &[], flag::FIRST | flag::LAST, 1)? }
+        {
+            return Ok(Expected::Ended);
+        }
+        Ok(Expected::Begun)
+    }
+
+    /// Ends a message that went so, once its memory is not read any more; answers whether it is.
+    ///
+    /// # Errors
+    /// It will not come; the message has not ended.
+    pub(crate) fn end_expected(&mut self, id: LinkId) -> Result<bool> {
+        let connection = self.connection(id);
+        if connection.longs_out.iter().all(LongOut::is_put) {
+            // None of it was offered.
+            connection.longs_out.clear();
+            connection.end_outgoing();
+            return Ok(true);
+        }
+        match &connection.failed {
+            Some(why) => Err(Error::Unreachable { rank: connection.peer, why: why.clone() }),
+            None => Ok(false),
+        }
+    }
+
+    /// Drives the rails for a moment, in which the receiver may name a place for the piece; answers whether it is to be
+    /// asked now.
+    fn looks_for_place(&mut self, id: LinkId, piece: Span) -> Result<bool> {
+        if self.has_place(id) {
+            self.connection(id).in_vain = 0;
             return Ok(false);
         }
-        // SAFETY: there are no parts.
-        unsafe { self.send_data(id, open, 0, &[], flag::FIRST | flag::LAST, 1) }
+        let looks = self.connection(id).looks(piece.len);
+        // Now and then it is looked for again.
+        let connection = self.connection(id);
+        connection.in_vain = (connection.in_vain + 1) % AGAIN;
+        self.prepare(id, piece);
+        let mut outcome = Ok(true);
+        let mut left = looks as u32 + 1;
+        while left > 0 {
+            match self.progress_for(left, || false) {
+                Ok(looks) => left = left.saturating_sub(looks),
+                Err(e) => {
+                    outcome = Err(e);
+                    break;
+                }
+            }
+            if self.has_place(id) {
+                self.connection(id).in_vain = 0;
+                outcome = Ok(false);
+                break;
+            }
+        }
+        self.prepare(id, Span::NONE);
+        if outcome.as_ref().is_ok_and(|asks| *asks)
+            && let Some(long) = self.connection(id).longs_out.last_mut()
+        {
+            long.ends = false;
+        }
+        outcome
+    }
+
+    /// Whether the receiver has named a place for the piece of the message, or wants none.
+    fn has_place(&mut self, id: LinkId) -> bool {
+        let connection = self.connection(id);
+        let ways = &connection.ways;
+        let is_up = |grant: &Grant| ways.get(grant.rail.get() as usize) == Some(&Way::Up);
+        connection.longs_out.last().is_none_or(|long| long.is_refused() || long.grants.iter().any(is_up))
+    }
+
+    /// Has what is put next at hand, while there is nothing else to do; nothing any more, if that is empty.
+    fn prepare(&mut self, id: LinkId, piece: Span) {
+        let rail = usize::from(self.connection(id).plain);
+        if let Some(Carrier::Vi(port)) = self.rails.get_mut(rail).map(|rail| &mut rail.port) {
+            // SAFETY: as `add_long` was promised; it is let go of before the message is over.
+            unsafe { port.prepare(piece) };
+        }
+    }
+
+    /// Puts the last part of such a piece, with word that the message has come. False: not now.
+    ///
+    /// # Safety
+    /// As for [`Port::put`](crate::port::Port::put).
+    pub(super) unsafe fn put_end(
+        &mut self,
+        id: LinkId,
+        put: u64,
+        memory: Span,
+        grant: &Grant,
+        start: usize,
+    ) -> Result<bool> {
+        let rail = usize::from(self.connection(id).plain);
+        let word = self.connection(id).short().into();
+        let Some(Carrier::Vi(port)) = self.rails.get_mut(rail).map(|rail| &mut rail.port) else {
+            return Ok(false);
+        };
+        // SAFETY: the caller's promise.
+        let posted = unsafe { port.put_with_word(id, put, memory, (&grant.token, start as u64), word)? };
+        if posted {
+            self.connection(id).count_word();
+        }
+        Ok(posted)
     }
 }
 
@@ -208,11 +327,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::core::connection::Way;
     use crate::core::{Carrier, Options, Rail};
     use crate::modules::Thresholds;
+    use crate::packet;
     use crate::port::{Buffer, Event, Exposure, Hello, Packet, Port, Wake};
-    use crate::{Error, packet};
 
     const LONG: usize = 1 << 20;
     const PEER: usize = 1;
@@ -343,7 +461,7 @@ mod tests {
         let mut intake = Intake::new();
         assert!(!core.take_awaited(id, &mut intake).unwrap());
         is_broken.store(true, Ordering::Relaxed);
-        assert!(core.take_awaited(id, &mut intake).is_err() && intake.over);
+        assert!(core.progress().is_err() && !core.take_awaited(id, &mut intake).unwrap() && intake.over);
         core.forsake(id);
         assert_eq!(*record.lock().unwrap(), ["exposes", "names the place", "leaves", "conceals"]);
         let connection = core.connection(id);

@@ -51,6 +51,12 @@ pub(crate) struct LongOut {
     again: Vec<(usize, usize)>,
     parts: Vec<Part>,
     told: bool,
+    /// Its message has not begun with a packet: it is put if the receiver names a place, and not offered.
+    pub(super) waits: bool,
+    /// It is all of its message, and what puts its last byte is to bring word of that.
+    pub(super) ends: bool,
+    /// That has been posted.
+    pub(super) ended: bool,
     refused: bool,
     /// The receiver was told to read it no more.
     withdrawn: bool,
@@ -100,6 +106,9 @@ impl LongOut {
             again: Vec::new(),
             parts: Vec::new(),
             told: false,
+            waits: false,
+            ends: false,
+            ended: false,
             refused: false,
             withdrawn: false,
             _owned: owned,
@@ -120,9 +129,19 @@ impl LongOut {
         self.refused || self.pulled || (self.next == self.span.len && self.again.is_empty())
     }
 
+    /// Whether the receiver does not want it.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused
+    }
+
     /// Whether nothing of it was given to a port.
     pub(super) fn is_untouched(&self) -> bool {
         self.next == 0 && !self.refused && !self.pulled
+    }
+
+    /// Whether all of it was put, and has arrived.
+    pub(super) fn is_put(&self) -> bool {
+        self.next == self.span.len && self.again.is_empty() && self.parts.is_empty()
     }
 
     fn is_complete(&self) -> bool {
@@ -171,7 +190,7 @@ impl Core {
     /// All bytes of long pieces may be read now.
     pub(crate) fn release_longs(&mut self, id: LinkId) -> Result<()> {
         for long in &mut self.connection(id).longs_out {
-            long.ready = true;
+            (long.ready, long.waits) = (true, false);
         }
         self.pump_longs(id)
     }
@@ -261,13 +280,20 @@ impl Core {
                 let put = connection.next_put;
                 let Some((start, len)) = long.take(most) else { return Ok(()) };
                 let memory = long.span.skip(start).first(len);
+                let is_end = long.ends && start + len == long.span.len;
                 // SAFETY: as `add_long` was promised; a part is forgotten only when its put is over or its rail is gone.
-                let posted =
-                    unsafe { self.rails[rail].port.put(id, put, memory, &grant.token, start as u64) };
+                let posted = unsafe {
+                    if is_end {
+                        self.put_end(id, put, memory, &grant, start)
+                    } else {
+                        self.rails[rail].port.put(id, put, memory, &grant.token, start as u64)
+                    }
+                };
                 match posted {
                     Ok(true) => {
                         self.connection(id).next_put += 1;
                         self.modules.written += u64::from(start == 0);
+                        long.ended |= is_end;
                         long.parts.push(Part { put, rail, start, len });
                         any = true;
                     }
@@ -289,7 +315,13 @@ impl Core {
         for long in &mut self.connection(id).longs_out {
             if let Some(at) = long.parts.iter().position(|part| part.put == put) {
                 long.parts.swap_remove(at);
-                return self.pump_longs(id);
+                let is_all = long.is_complete() && !long.express;
+                // Others may have waited for the port.
+                return if is_all && self.connection(id).longs_out.len() == 1 {
+                    Ok(())
+                } else {
+                    self.pump_longs(id)
+                };
             }
         }
         self.get_is_over(id, put)?;

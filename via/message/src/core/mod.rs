@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use connection::NO_RAIL;
 pub(crate) use connection::{Arrived, Connection};
+pub(crate) use early::Expected;
 pub(crate) use long::LongOut;
 pub(crate) use rail::{Carrier, Rail};
 pub(crate) use short::{Intake, Outset, Whole};
@@ -253,6 +254,31 @@ impl Core {
         Ok(())
     }
 
+    /// As [`Core::progress`], for who waits: where there is nothing but one rail of virtual interfaces, that is driven until
+    /// anything has happened, up to `most` times, and not on once the session is `wanted`. Answers how often.
+    #[inline]
+    pub(crate) fn progress_for(&mut self, most: u32, wanted: impl Fn() -> bool) -> Result<u32> {
+        let mut looks = 1;
+        if self.stirred.is_empty()
+            && let [rail] = &mut self.rails[..]
+            && let Carrier::Vi(port) = &mut rail.port
+        {
+            while !port.drive()? {
+                if looks >= most || wanted() {
+                    return Ok(looks);
+                }
+                looks += 1;
+            }
+            self.progress_vi(0)?;
+            if !self.stirred.is_empty() {
+                self.settle()?;
+            }
+            return Ok(looks);
+        }
+        self.progress()?;
+        Ok(looks)
+    }
+
     /// What has happened at a port on virtual interfaces.
     #[inline]
     fn progress_vi(&mut self, n: usize) -> Result<()> {
@@ -280,6 +306,7 @@ impl Core {
         match event {
             Event::Packet(id, packet) => self.arrived(rail, id, packet),
             Event::Put(id, put) => self.put_is_over(id, put),
+            Event::Word(id, packet, word) => self.arrived_with_word(rail, id, packet, word),
             Event::Up(id, hello) => self.up(rail, id, hello),
             Event::Down(id, why) => self.down(rail, id, why),
             Event::Inline(id) => {

@@ -66,14 +66,12 @@ impl Pull {
 impl Core {
     /// Whether a piece is to be offered now, and not to be written.
     pub(super) fn is_to_be_offered(&mut self, id: LinkId, long: &LongOut) -> bool {
+        if long.waits || !long.grants.is_empty() {
+            return false;
+        }
         let connection = self.connection(id);
-        let module = choice::of_piece(
-            long.span.len,
-            long.send,
-            !long.grants.is_empty(),
-            &connection.thresholds,
-            connection.means,
-        );
+        let module =
+            choice::of_piece(long.span.len, long.send, false, &connection.thresholds, connection.means);
         module == Module::Read && long.ready && long.offer.is_none() && long.is_untouched()
     }
 

@@ -63,11 +63,10 @@ impl Outset {
         Self { room: Span::NONE, limit: 0, open: None, id: 0, peer: 0, first: true, over: true }
     }
 
-    /// Begins a message of which all that goes in packets is its end.
-    pub(super) fn begin(&mut self, id: LinkId, peer: usize, open: Open) {
+    /// Begins a message of which nothing goes in a packet yet.
+    pub(super) fn begin(&mut self, id: LinkId, peer: usize) {
         (self.id, self.peer, self.over) = (id, peer as u32, false);
-        self.open = Some(open);
-        self.room = Span::NONE;
+        (self.open, self.room) = (None, Span::NONE);
     }
 }
 

@@ -3,26 +3,28 @@
 //! Packets lie in registered buffers that are made with the link; long pieces are RDMA writes from and into registered
 //! memory of the program's.
 
+mod exposures;
 mod gathered;
 mod inline;
 mod link;
 mod stack;
 mod transfer;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use uvia::{
     CacheLimits, Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Lease, Listener,
     MacAddress, MemoryAttributes, NetAddress, Nic, ProtectionTag, RegistrationCache, RemoteMemory, Request,
-    ViAttributes,
+    Status, ViAttributes, ViId,
 };
 use zerocopy::IntoBytes;
 
 use super::{Buffer, Depth, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
+use exposures::Exposures;
 use gathered::Gatherer;
 use link::{BULK, State};
 pub(crate) use link::{Link, Ready, Receive};
@@ -106,9 +108,10 @@ pub struct ViPort {
     news: VecDeque<Event>,
     /// Long pieces stay registered: a program tends to send from the same buffers.
     cache: RegistrationCache,
-    exposures: HashMap<u64, Lease>,
-    next_exposure: u64,
+    exposures: Exposures,
     gatherer: Gatherer,
+    /// What the next put is of, and keeps it registered: see [`ViPort::prepare`].
+    ahead: Option<(Span, Lease)>,
     /// Up to how many bytes a packet goes inline, where that can be; and how many did.
     inline_most: usize,
     inline_packets: u64,
@@ -166,9 +169,9 @@ impl ViPort {
             epochs: 0,
             news: VecDeque::new(),
             cache,
-            exposures: HashMap::new(),
-            next_exposure: 0,
+            exposures: Exposures::default(),
             gatherer,
+            ahead: None,
             inline_most,
             inline_packets: 0,
             puts: Vec::new(),
@@ -368,7 +371,8 @@ impl ViPort {
             let Some(Some(link)) = self.links.get_mut(id as usize) else { return Driven::Otherwise };
             let other = loop {
                 let Some(completion) = self.completions.pop() else { return Driven::Nothing(looks) };
-                if !link.is_of(completion.vi) || !completion.descriptor.status().is_success() {
+                // Not those with immediate data either, which have filled nothing.
+                if !link.is_of(completion.vi) || completion.descriptor.status() != Status::DONE {
                     break completion;
                 }
                 let context = completion.descriptor.context;
@@ -457,7 +461,7 @@ impl ViPort {
         let index = (context >> 32) as u32 & INDEX;
         if let Some(Some(link)) = self.links.get_mut(id as usize)
             && link.is_of(vi)
-            && descriptor.status().is_success()
+            && descriptor.status() == Status::DONE
         {
             match context >> 62 {
                 what::RECEIVE => return Some(Event::Packet(id, link.received(Receive(descriptor)))),
@@ -471,7 +475,7 @@ impl ViPort {
         self.completed_otherwise(Completion { vi, queue, descriptor })
     }
 
-    /// A put, something that failed, or something of a connection that was left.
+    /// A put, word of one, something that failed, or something of a connection that was left.
     #[inline(never)]
     fn completed_otherwise(&mut self, completion: Completion) -> Option<Event> {
         let context = completion.descriptor.context;
@@ -492,12 +496,28 @@ impl ViPort {
         if descriptor.context >> 62 == what::PUT {
             return self.put_is_over(index, descriptor, vi);
         }
+        if descriptor.context >> 62 == what::RECEIVE && descriptor.status().is_success() {
+            return self.came_with_more(id, vi, descriptor);
+        }
         let link = self.link(id)?;
         if !link.is_of(vi) {
             return None;
         }
         let why = link.loss(descriptor.status());
         Some(self.lose(id, why))
+    }
+
+    /// A receive that tells of something else than a packet: a put of the peer's that came with a word.
+    fn came_with_more(&mut self, id: LinkId, vi: ViId, descriptor: Box<Descriptor>) -> Option<Event> {
+        let is_write = descriptor.status().contains(Status::REMOTE_RDMA_WRITE);
+        let word = descriptor.immediate.filter(|_| is_write);
+        let link = self.link(id).filter(|link| link.is_of(vi))?;
+        let Some(word) = word else {
+            return Some(self.lose(id, "it sent a packet with immediate data".to_owned()));
+        };
+        // The length is that of the put: nothing of the buffer was written.
+        let packet = link.received(Receive(descriptor));
+        Some(Event::Word(id, Packet { span: packet.span.first(0), ..packet }, word))
     }
 }
 
@@ -604,7 +624,7 @@ impl Port for ViPort {
         offset: u64,
     ) -> Result<bool> {
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(id, get, memory, token, offset, uvia::Operation::RdmaRead) }
+        unsafe { self.transfer(id, get, memory, (token, offset), uvia::Operation::RdmaRead, None) }
     }
 
     fn enable_inline(&mut self, id: LinkId) -> bool {
@@ -632,14 +652,11 @@ impl Port for ViPort {
         let mut token = [0; 16];
         token[..8].copy_from_slice(&address.to_le_bytes());
         token[8..12].copy_from_slice(&handle.0.to_le_bytes());
-        let id = self.next_exposure;
-        self.next_exposure += 1;
-        self.exposures.insert(id, lease);
-        Ok(Exposure { id, token })
+        Ok(Exposure { id: self.exposures.keep(lease), token })
     }
 
     fn conceal(&mut self, _link: LinkId, exposure: u64) {
-        self.exposures.remove(&exposure);
+        self.exposures.end(exposure);
     }
 
     unsafe fn put(
@@ -651,7 +668,7 @@ impl Port for ViPort {
         offset: u64,
     ) -> Result<bool> {
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(id, put, memory, token, offset, uvia::Operation::RdmaWrite) }
+        unsafe { self.transfer(id, put, memory, (token, offset), uvia::Operation::RdmaWrite, None) }
     }
 
     fn poll(&mut self, events: &mut Vec<Event>) -> Result<()> {

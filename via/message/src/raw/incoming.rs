@@ -189,7 +189,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     fn begin_awaited(&mut self, id: LinkId, is_all: bool) -> Result<bool> {
         let (shared, intake) = (&*self.shared, &mut self.intake);
         let awaited = Awaited { shared, id };
-        let is_over = shared.wait_on("a message", |core| {
+        let is_over = shared.wait("a message", |core| {
             if !core.take_awaited(id, intake)? {
                 return Ok(None);
             }

@@ -7,7 +7,7 @@ use zerocopy::IntoBytes;
 
 use super::describe::Description;
 use super::gathering::Gathering;
-use crate::core::{Core, LongOut, Outset, Whole};
+use crate::core::{Core, Expected, LongOut, Outset, Whole};
 use crate::modules::choice::{self, Means};
 use crate::modules::{Module, Thresholds};
 use crate::packet::flag;
@@ -482,8 +482,8 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     #[inline]
     fn end_short(&mut self) -> Result<()> {
         if self.lazy.is_some() {
-            if self.begin_expected()? {
-                return self.end_expected();
+            if self.end_expected()? {
+                return Ok(());
             }
             now(self.claim())?;
         }
@@ -506,38 +506,51 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         self.end_slowly()
     }
 
-    /// Begins a message that is one long piece, whose place the receiver has named already. False: it begins otherwise.
-    fn begin_expected(&mut self) -> Result<bool> {
+    /// Sends and ends a message that is one long piece, whose place the receiver has named, or is about to. False: it has to
+    /// begin otherwise, and nothing was done.
+    fn end_expected(&mut self) -> Result<bool> {
         let Some(Lazy { channel, piece: Some((piece, _)) }) = self.lazy else { return Ok(false) };
         let peer = self.rank();
-        self.shared.core().begin_expected(channel, peer, piece.len, &mut self.out)
-    }
-
-    /// Sends and ends that message.
-    fn end_expected(&mut self) -> Result<()> {
-        let (Some(Lazy { piece: Some((piece, _)), .. }), Some(open)) = (self.lazy.take(), self.out.open)
-        else {
-            return Err(Error::Failed);
-        };
         // SAFETY: who packed it has promised that it stays as it is until the end, which waits until it is over.
-        let outcome = unsafe { self.shared.core().put_expected(self.out.id, open, piece) };
+        let outcome = unsafe { self.shared.core().send_expected(channel, peer, piece, &mut self.out) };
+        if matches!(outcome, Ok(Expected::Otherwise)) {
+            return Ok(false);
+        }
+        self.lazy = None;
+        if matches!(outcome, Ok(Expected::Ended)) {
+            return self.wait_expected().map(|()| true);
+        }
         let more = self.more();
         (more.longs, more.pieces) = (1, 1);
-        match outcome {
-            Ok(true) => {
-                more.ended = true;
-                (self.out.open, self.out.first) = (None, false);
-                now(self.wait_over())
-            }
-            Ok(false) => {
-                self.out.room = open.room(0).first(self.more().capacity);
-                self.end_slowly()
-            }
-            Err(e) => {
-                self.give_up();
-                Err(e)
-            }
+        let outcome = match outcome {
+            // The receiver learns by this that there is a message, before a place is offered.
+            Ok(Expected::Asked) => now(self.flush(0)),
+            Ok(_) => Ok(()),
+            Err(e) => Err(e),
+        };
+        if let Err(e) = outcome {
+            self.give_up();
+            return Err(e);
         }
+        self.end_slowly().map(|()| true)
+    }
+
+    /// Waits until the piece of such a message has come, behind which nothing is left to be sent.
+    fn wait_expected(&mut self) -> Result<()> {
+        let (id, out) = (self.out.id, &mut self.out);
+        let over = |core: &mut Core| {
+            let is_over = core.end_expected(id)?;
+            out.over = is_over;
+            Ok(is_over.then_some(()))
+        };
+        let outcome = self.shared.wait("a long piece to be taken", over);
+        if outcome.is_err() {
+            // Its memory is to be left by who gives it up.
+            self.out.first = false;
+            let more = self.more();
+            (more.longs, more.pieces, more.ended) = (1, 1, true);
+        }
+        outcome
     }
 
     /// The port that it went by is broken.

@@ -16,7 +16,53 @@ pub(super) struct Put {
 }
 
 impl ViPort {
-    /// Puts or gets: see [`Port::put`].
+    /// Looks up the registration of memory of which a put is to follow, and keeps it for that; or for nothing any more,
+    /// where it is empty. What is wrong with it the put tells.
+    ///
+    /// # Safety
+    /// As for [`Port::put`], until that put is over, or this is called with nothing.
+    pub(crate) unsafe fn prepare(&mut self, memory: Span) {
+        self.ahead = None;
+        if !memory.is_empty() {
+            // SAFETY: the caller's promise.
+            let lease = unsafe { self.cache.lease_private(memory.start, memory.len) };
+            self.ahead = lease.ok().map(|lease| (memory, lease));
+        }
+    }
+
+    /// The registration of memory that is put or got.
+    ///
+    /// # Safety
+    /// As for [`Port::put`] or [`Port::get`].
+    unsafe fn lease(&mut self, memory: Span) -> Result<Lease> {
+        match self.ahead.take() {
+            Some((known, lease)) if (known.start, known.len) == (memory.start, memory.len) => Ok(lease),
+            // SAFETY: the caller's promise.
+            _ => Ok(unsafe { self.cache.lease_private(memory.start, memory.len)? }),
+        }
+    }
+
+    /// As [`Port::put`], with a word for the other end: [`Event::Word`] gives it that once all is there, behind whatever
+    /// was sent before. It takes a receive there, as a packet does.
+    ///
+    /// # Errors
+    /// As [`Port::put`].
+    ///
+    /// # Safety
+    /// As for [`Port::put`].
+    pub(crate) unsafe fn put_with_word(
+        &mut self,
+        id: LinkId,
+        put: u64,
+        memory: Span,
+        (token, offset): (&[u8; 16], u64),
+        word: u32,
+    ) -> Result<bool> {
+        // SAFETY: the caller's promise.
+        unsafe { self.transfer(id, put, memory, (token, offset), uvia::Operation::RdmaWrite, Some(word)) }
+    }
+
+    /// Puts or gets: see [`Port::put`]. With a word it puts: see [`ViPort::put_with_word`].
     ///
     /// # Safety
     /// As for [`Port::put`] or [`Port::get`].
@@ -25,9 +71,9 @@ impl ViPort {
         id: LinkId,
         put: u64,
         memory: Span,
-        token: &[u8; 16],
-        offset: u64,
+        (token, offset): (&[u8; 16], u64),
         operation: fn(RemoteMemory) -> uvia::Operation,
+        word: Option<u32>,
     ) -> Result<bool> {
         let depth = self.depth.puts;
         match self.link(id) {
@@ -35,13 +81,14 @@ impl ViPort {
             _ => return Ok(false),
         }
         // SAFETY: the caller's promise.
-        let lease = unsafe { self.cache.lease(memory.start, memory.len)? };
+        let lease = unsafe { self.lease(memory)? };
         let [address, handle] = [0, 8].map(|at| {
             token[at..].iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
         });
         let to = RemoteMemory { address: address.wrapping_add(offset), handle: MemoryHandle(handle as u32) };
         let mut descriptor = self.spare.pop().unwrap_or_default();
         descriptor.operation = operation(to);
+        descriptor.immediate = word;
         descriptor.segments.push(lease.segment(0..memory.len)?);
         let index = self.free_puts.pop().unwrap_or_else(|| {
             self.puts.push(None);
@@ -76,6 +123,7 @@ impl ViPort {
     ) -> Option<Event> {
         let status = descriptor.status();
         descriptor.segments.clear();
+        descriptor.immediate = None;
         self.keep_spare(descriptor);
         let put = self.puts.get_mut(index as usize).and_then(Option::take)?;
         self.free_puts.push(index);
