@@ -476,4 +476,21 @@ mod tests {
         assert_eq!(unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)) }.unwrap(), None);
         assert!(record.lock().unwrap().is_empty());
     }
+
+    #[test]
+    fn who_has_asked_too_soon_looks_longer_until_it_was_in_vain() {
+        let (mut core, ..) = connected(None);
+        let id = core.id(0, PEER);
+        let connection = core.connection(id);
+        assert_eq!(connection.looks(LONG), LOOKS);
+        let longer = [(); 3].map(|()| {
+            connection.has_asked_too_soon();
+            connection.looks(LONG)
+        });
+        assert_eq!(longer, [2 * LOOKS, 4 * LOOKS, 4 * LOOKS]);
+        connection.in_vain = VAIN;
+        assert_eq!(connection.looks(LONG), 0);
+        connection.in_vain = 0;
+        assert_eq!(connection.looks(LONG), LOOKS);
+    }
 }
