@@ -140,7 +140,10 @@ pub enum Error {
         remote: u8,
     },
     /// No host of that name was found (VIP_ERROR_NAMESERVICE).
-    #[error("no host named {name:?} answered within {millis} ms, and the hosts file has none")]
+    #[error(
+        "no host named {name:?} answered within {millis} ms, and the hosts file has none; a program that goes by that \
+         name has to be running on the same network"
+    )]
     UnknownHost {
         /// The name.
         name: String,

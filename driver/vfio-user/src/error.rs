@@ -18,7 +18,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A socket cannot be served on.
-    #[error("{socket}: cannot listen there: {source}")]
+    #[error("{socket}: cannot listen there: {source}{}", hint(source))]
     Listen {
         /// The socket.
         socket: String,
@@ -89,5 +89,13 @@ impl Error {
                 None
             }
         }
+    }
+}
+
+/// What to do where a socket cannot be served on. One that a dead server left has been replaced by then.
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::AddrInUse => "; another process serves there: end it, or give another path",
+        _ => "",
     }
 }
