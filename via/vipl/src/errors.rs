@@ -34,11 +34,36 @@ impl Callback {
             Some((context, handler)) => unsafe {
                 handler(std::ptr::with_exposed_provenance_mut(context), &mut error);
             },
-            None => eprintln!(
-                "vipl: asynchronous error {} on resource {} (NIC {:p}, VI {:p}, descriptor {:p})",
-                error.error_code, error.resource_code, error.nic, error.vi, error.descriptor
-            ),
+            None => {
+                let (name, what) = name(error.error_code);
+                eprintln!(
+                    "vipl: asynchronous error {} ({name}: {what}) on NIC {:p}, VI {:p}, descriptor {:p}; \
+                     a program that sets VipErrorCallback hears of it instead",
+                    error.error_code, error.nic, error.vi, error.descriptor
+                );
+            }
         }
+    }
+}
+
+/// What `vipl.h` calls an error, and what it means.
+fn name(code: u32) -> (&'static str, &'static str) {
+    match code {
+        0 => ("VIP_ERROR_POST_DESC", "a posted descriptor cannot be read"),
+        1 => ("VIP_ERROR_CONN_LOST", "the connection was lost, or the other end has left it"),
+        2 => ("VIP_ERROR_RECVQ_EMPTY", "a message came and no receive was posted"),
+        3 => ("VIP_ERROR_VI_OVERRUN", "a completion queue was overrun"),
+        4 => ("VIP_ERROR_RDMAW_PROT", "an RDMA write of the peer's was refused"),
+        5 => ("VIP_ERROR_RDMAW_DATA", "an RDMA write of the peer's was damaged"),
+        6 => ("VIP_ERROR_RDMAW_ABORT", "an RDMA write of the peer's ended in its middle"),
+        7 => ("VIP_ERROR_RDMAR_PROT", "an RDMA read of the peer's was refused"),
+        8 => ("VIP_ERROR_COMP_PROT", "a completion could not be written"),
+        9 => (
+            "VIP_ERROR_RDMA_TRANSPORT",
+            "the connection was lost in the middle of an RDMA read of the peer's",
+        ),
+        10 => ("VIP_ERROR_CATASTROPHIC", "the adapter has failed"),
+        _ => ("unknown", "a code that vipl.h does not have"),
     }
 }
 
@@ -109,5 +134,22 @@ pub(crate) fn happened(nic: usize, error: &AsyncError) {
 fn tell(error: ErrorDescriptor) {
     if let Some(nic) = NICS.get(error.nic) {
         nic.errors.call(error);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_are_called_what_the_header_calls_them() {
+        let header = include_str!("../include/vipl.h");
+        let codes = header.split_once("_VIP_ERROR_CODE {").unwrap().1.split_once('}').unwrap().0;
+        assert_eq!(codes.split(',').count(), 11);
+        for code in codes.split(',') {
+            let (called, number) = code.split_once('=').unwrap();
+            assert_eq!(name(number.trim().parse().unwrap()).0, called.trim());
+        }
+        assert_eq!(name(11).0, "unknown");
     }
 }
