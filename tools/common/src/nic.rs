@@ -29,7 +29,7 @@ pub struct NicArgs {
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 
-    /// File of known hosts: a line each, address and names
+    /// File of known hosts: a line each, address and names [default: /etc/uvia.hosts, where there is one]
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
 

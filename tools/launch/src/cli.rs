@@ -31,7 +31,7 @@ const MEMORY_NICS: usize = 64;
 #[derive(Debug, Parser)]
 #[command(name = "uvia-launch", version, after_help = EXAMPLES)]
 pub struct Cli {
-    /// How many ranks
+    /// How many ranks; needed without --session
     #[arg(short = 'n', long, value_name = "N", required_unless_present = "session")]
     pub ranks: Option<usize>,
 
@@ -48,11 +48,12 @@ pub struct Cli {
     #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
     pub remote_shell: String,
 
-    /// What messages go by: vi=NIC, tcp=ADDRESS:PORT or shared; several for several rails
+    /// What messages go by: vi=NIC, tcp=ADDRESS:PORT or shared; several for several rails [default: vi= on shm: of a
+    /// name of its own, for ranks on this host]
     #[arg(long, value_name = "RAIL", conflicts_with = "session")]
     pub rail: Vec<String>,
 
-    /// A description of the session (TOML)
+    /// A description of the session (TOML), which README.md shows and `uvia_message::Description` tells all of
     #[arg(long, value_name = "FILE", conflicts_with = "ranks")]
     pub session: Option<PathBuf>,
 
@@ -60,12 +61,13 @@ pub struct Cli {
     #[arg(long, conflicts_with = "session")]
     pub describe: bool,
 
-    /// How ranks wait: polling (latency), sleeping (cpu), or by what is observed (adaptive)
+    /// How ranks wait: polling (latency), sleeping (cpu), or by what is observed (adaptive) [default:
+    /// adaptive]
     #[arg(long, value_name = "POLICY", conflicts_with = "session",
           value_parser = ["latency", "cpu", "adaptive"])]
     pub policy: Option<String>,
 
-    /// Seconds that a rank's call waits before it fails; 0: for ever
+    /// Seconds that a rank's call waits before it fails; 0: for ever [default: 0]
     #[arg(long, value_name = "SECONDS", conflicts_with = "session")]
     pub patience: Option<u64>,
 

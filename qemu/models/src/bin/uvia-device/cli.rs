@@ -22,7 +22,7 @@ Examples:
   Two adapters, for two programs on this machine:
     uvia-device --nic e1000,socket=/tmp/a.sock --nic virtio,socket=/tmp/b.sock
     uvia-info --nic vfio-user:/tmp/a.sock
-  One for a QEMU guest (11 or later), whose kernel drives it:
+  One for a guest of QEMU 10.1 or later, whose kernel drives it:
     qemu-system-x86_64 ... -device \\
         '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"/tmp/a.sock\"}}'
   An adapter, and memory to send from:
