@@ -45,16 +45,16 @@ impl Credits {
         self.of(queue).posted.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Counts `number` more out; false, and none counted, when there would be more than `depth`.
-    pub(crate) fn take_many(&self, queue: WorkQueue, depth: usize, number: u32) -> bool {
+    /// Counts `number` more out; false, and none counted, when there would be more than `depth`. Not even for a moment are
+    /// they counted then, since that would turn others away for whom there is room.
+    pub(crate) fn take_many(&self, queue: WorkQueue, depth: usize, number: usize) -> bool {
         let queue = self.of(queue);
         let reaped = queue.reaped.load(Ordering::Relaxed);
-        let out = queue.posted.fetch_add(number, Ordering::Relaxed).wrapping_sub(reaped) as usize;
-        if out + number as usize <= depth {
-            return true;
-        }
-        queue.posted.fetch_sub(number, Ordering::Relaxed);
-        false
+        let take = |posted: u32| {
+            let out = posted.wrapping_sub(reaped) as usize;
+            (number <= depth && out <= depth - number).then(|| posted.wrapping_add(number as u32))
+        };
+        queue.posted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     }
 
     /// Counts one back; by whoever has the NIC's turn.
@@ -64,10 +64,13 @@ impl Credits {
         queue.reaped.store(queue.reaped.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// How many are out.
+    /// How many are out, while others may post and reap: what has been reaped is read first, so that it is seldom seen ahead of
+    /// what was posted. Where it is all the same, as relaxed accesses may be, none are out.
     pub(crate) fn out(&self, queue: WorkQueue) -> usize {
         let queue = self.of(queue);
-        queue.posted.load(Ordering::Relaxed).wrapping_sub(queue.reaped.load(Ordering::Relaxed)) as usize
+        let reaped = queue.reaped.load(Ordering::Relaxed);
+        let out = queue.posted.load(Ordering::Relaxed).wrapping_sub(reaped);
+        (out as i32).max(0) as usize
     }
 }
 
@@ -87,5 +90,7 @@ mod tests {
         credits.give(WorkQueue::Receive);
         assert!(!credits.take_many(WorkQueue::Receive, 2, 3));
         assert!(credits.take_many(WorkQueue::Receive, 2, 2) && !credits.take_many(WorkQueue::Receive, 2, 1));
+        // As many as no number of 32 bits says.
+        assert!(!credits.take_many(WorkQueue::Receive, 2, 1 << 32) && credits.out(WorkQueue::Receive) == 2);
     }
 }

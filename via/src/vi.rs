@@ -138,7 +138,8 @@ impl Vi {
 
     /// How many descriptors of a work queue are out: posted, and not yet reaped. 0: the queue is empty.
     pub fn outstanding(&self, queue: WorkQueue) -> usize {
-        self.credits.out(queue)
+        // Those that are turned away just now are counted for a moment.
+        self.credits.out(queue).min(self.queue(queue).depth)
     }
 
     #[inline(always)]

@@ -151,6 +151,31 @@ impl Words for Lane {
     }
 }
 
+/// Who is turned away with many is in nobody's way for whom there is room; and what is out never looks like less than none.
+pub fn many_that_are_turned_away_count_for_nobody() {
+    const DEPTH: usize = 3;
+    every(3, || {
+        let credits = Arc::new(Credits::default());
+        assert!(credits.take(WorkQueue::Receive, DEPTH));
+        let many = {
+            let credits = credits.clone();
+            thread::spawn(move || credits.take_many(WorkQueue::Receive, DEPTH, 3))
+        };
+        let looks = {
+            let credits = credits.clone();
+            thread::spawn(move || credits.out(WorkQueue::Receive))
+        };
+        assert!(credits.take(WorkQueue::Receive, DEPTH), "there is room");
+        credits.give(WorkQueue::Receive);
+        credits.give(WorkQueue::Receive);
+        // As many as were ever posted, where what was given back is seen late.
+        assert!(looks.join().unwrap() <= 5);
+        // Those are let in only where both were given back before.
+        let out = if many.join().unwrap() { 3 } else { 0 };
+        assert_eq!(credits.out(WorkQueue::Receive), out);
+    });
+}
+
 /// Frames come once, whole and in order, and no slot is written while it is read.
 pub fn frames_pass_a_ring() {
     const FRAMES: u32 = 3;

@@ -4,17 +4,33 @@
 //! What data a thread may touch is told by cells of loom's: two accesses that nothing orders are an error.
 
 #[path = "../../../driver/src/nic/memory/armed.rs"]
-#[allow(dead_code, missing_docs, reason = "a part of another crate, of which only what has no lock is checked")]
+#[allow(
+    dead_code,
+    missing_docs,
+    reason = "a part of another crate, of which only what has no lock is checked"
+)]
 mod armed;
 #[path = "../../../via/src/credits.rs"]
-#[allow(dead_code, missing_docs, reason = "a part of another crate, of which only what has no lock is checked")]
+#[allow(
+    dead_code,
+    missing_docs,
+    reason = "a part of another crate, of which only what has no lock is checked"
+)]
 mod credits;
 #[path = "../../../driver/src/nic/memory/ring.rs"]
-#[allow(dead_code, missing_docs, reason = "a part of another crate, of which only what has no lock is checked")]
+#[allow(
+    dead_code,
+    missing_docs,
+    reason = "a part of another crate, of which only what has no lock is checked"
+)]
 mod ring;
 mod sync;
 #[path = "../../../via/src/turn.rs"]
-#[allow(dead_code, missing_docs, reason = "a part of another crate, of which only what has no lock is checked")]
+#[allow(
+    dead_code,
+    missing_docs,
+    reason = "a part of another crate, of which only what has no lock is checked"
+)]
 mod turn;
 
 pub mod checks;

@@ -23,6 +23,11 @@ fn credits_bound() {
 }
 
 #[test]
+fn many_that_are_turned_away_count_for_nobody() {
+    checks::many_that_are_turned_away_count_for_nobody();
+}
+
+#[test]
 fn frames_pass_a_ring() {
     checks::frames_pass_a_ring();
 }

@@ -17,7 +17,7 @@ impl Vi {
         };
         let depth = self.receive.depth;
         if descriptors.iter().all(|descriptor| plain(descriptor))
-            && self.credits.take_many(WorkQueue::Receive, depth, descriptors.len() as u32)
+            && self.credits.take_many(WorkQueue::Receive, depth, descriptors.len())
         {
             self.nic.post_receives(self.id, descriptors);
             return Ok(());
