@@ -261,3 +261,31 @@ fn what_a_nic_says_of_its_limits_is_so() {
         (0..limits.max_listeners).map(|n| nic.listen(&n.to_le_bytes(), 1).unwrap()).collect();
     assert!(matches!(nic.listen(b"more", 1), Err(Error::Resource { limit, .. }) if limit == listeners.len()));
 }
+
+#[test]
+fn receives_that_are_posted_together_leave_the_programs_room_for_them_alone() {
+    let pair = pair();
+    let region = pair.b.memory(100).unwrap();
+    let depth = pair.b.vi.attributes().receive_depth;
+    let receive = |n: u64| {
+        // Of two segments: posted one by one.
+        let mut receive =
+            Descriptor::new(vec![region.segment(0..10).unwrap(), region.segment(10..20).unwrap()]);
+        receive.context = n;
+        receive
+    };
+    let mut list = Vec::with_capacity(2 * depth);
+    list.extend((0..depth as u64 + 3).map(receive));
+    let e = pair.b.vi.post_receives(&mut list).unwrap_err();
+    assert!(matches!(e, Error::QueueFull { .. }), "{e}");
+    let left: Vec<_> = list.iter().map(|receive| receive.context).collect();
+    assert_eq!(left, [0, 1, 2].map(|n| depth as u64 + n));
+    assert_eq!(list.capacity(), 2 * depth);
+    // In order: all come back so.
+    pair.b.vi.disconnect().unwrap();
+    for n in 0..depth as u64 {
+        assert_eq!(next(&pair, |pair| &pair.b).descriptor.context, n);
+    }
+    pair.b.vi.post_receives(&mut list).unwrap();
+    assert!(list.is_empty() && list.capacity() == 2 * depth);
+}

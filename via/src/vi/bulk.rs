@@ -29,11 +29,12 @@ impl Vi {
     #[inline(never)]
     #[expect(clippy::vec_box, reason = "they move by the box")]
     fn post_one_by_one(&self, descriptors: &mut Vec<Box<Descriptor>>) -> Result<()> {
-        let mut all = std::mem::take(descriptors).into_iter();
-        while let Some(descriptor) = all.next() {
+        // The first is taken from the end: the program's room for them stays its own, to be filled again without allocating.
+        descriptors.reverse();
+        while let Some(descriptor) = descriptors.pop() {
             if let Err(refused) = self.post_receive(descriptor) {
                 descriptors.push(refused.descriptor);
-                descriptors.extend(all);
+                descriptors.reverse();
                 return Err(refused.error);
             }
         }
