@@ -152,6 +152,36 @@ fn a_handler_that_panics_does_not_take_others_with_it() {
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Some(2));
 }
 
+/// A task that gives up before anything has come is not kept until something does, and others go on waiting.
+#[test]
+fn a_task_that_gives_up_is_let_go_of() {
+    let ViPair { a, b } = pair();
+    post_receive(&b);
+    let task = || Arc::new(Unpark(thread::current()));
+    let [one, other] = [task(), task()];
+    let wakers = [&one, &other].map(|task| Waker::from(task.clone()));
+    let holds = || [&one, &other].map(Arc::strong_count);
+    let mut stays = pin!(b.cq.next());
+    for waker in &wakers {
+        // The task that asked last is the one that is woken.
+        assert!(stays.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    }
+    assert_eq!(holds(), [2, 3]);
+    for _ in 0..3 {
+        let mut gives_up = pin!(b.cq.next());
+        assert!(gives_up.as_mut().poll(&mut Context::from_waker(&wakers[0])).is_pending());
+        assert!(gives_up.as_mut().poll(&mut Context::from_waker(&wakers[1])).is_pending());
+        assert_eq!(holds(), [2, 4], "once for each that waits");
+    }
+    assert_eq!(holds(), [2, 3]);
+    send(&a, 8);
+    thread::park_timeout(PATIENCE);
+    match stays.as_mut().poll(&mut Context::from_waker(&wakers[1])) {
+        Poll::Ready(got) => assert_eq!(got.unwrap().descriptor.immediate, Some(8)),
+        Poll::Pending => panic!("it was woken for nothing"),
+    }
+}
+
 fn readable(event: &impl AsRawFd, timeout: Duration) -> bool {
     let mut entry = libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry of ours, with a file descriptor that is open.

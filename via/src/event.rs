@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::cq::Ring;
+use crate::sinks::Waiter;
 use crate::{Completion, CompletionQueue, Error, Result};
 
 /// A file descriptor that becomes readable when a completion queue has something, for `poll`, `epoll` and the runtimes
@@ -131,7 +132,7 @@ impl CompletionQueue {
     /// What comes of it is a fault of the adapter, or that the system gives no thread.
     // Not `async fn`: the type can be named, and is small.
     pub fn next(&self) -> NextCompletion<'_> {
-        NextCompletion { queue: self }
+        NextCompletion { queue: self, waiter: None }
     }
 
     /// Calls `handler` with the next completion, once; at once if there is one already. Several registrations queue up:
@@ -170,24 +171,48 @@ impl CompletionQueue {
 #[must_use = "futures do nothing unless they are awaited"]
 pub struct NextCompletion<'a> {
     queue: &'a CompletionQueue,
+    /// What it is known by among those to be woken, if it may be.
+    waiter: Option<Waiter>,
 }
 
 impl Future for NextCompletion<'_> {
     type Output = Result<Completion>;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let ring = self.queue.ring();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let queue = self.queue;
+        let ring = queue.ring();
         match ring.reap(false) {
             Ok(None) => {}
-            Ok(Some(completion)) => return Poll::Ready(Ok(completion)),
+            Ok(Some(completion)) => {
+                // All who waited were told when it came.
+                self.waiter = None;
+                return Poll::Ready(Ok(completion));
+            }
             Err(e) => return Poll::Ready(Err(e)),
         }
         if let Err(e) = ring.nic().start_handlers() {
             return Poll::Ready(Err(e));
         }
         // Should something have come since, the task is woken at once.
-        ring.nic().core().sinks.wake_for(ring.key(), ring.promises(), context.waker());
+        let mut core = ring.nic().core();
+        let before = core.sinks.wake_for(ring.key(), ring.promises(), &mut self.waiter, context.waker());
+        drop(core);
+        // It may be the last that holds a task, of which it then is the end.
+        drop(before);
         ring.nic().kick();
         Poll::Pending
+    }
+}
+
+impl Drop for NextCompletion<'_> {
+    fn drop(&mut self) {
+        // Where nothing comes for long, those who gave up would be kept as long.
+        if let Some(waiter) = self.waiter.take() {
+            let ring = self.queue.ring();
+            let mut core = ring.nic().core();
+            let left = core.sinks.wake_no_more(ring.key(), waiter);
+            drop(core);
+            drop(left);
+        }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     AsyncError, Completion, ConnectionLoss, Descriptor, Error, ErrorCode, ErrorResource, MacAddress, Peer,
     Result, ViId, WorkQueue,
 };
+pub(crate) use watch::Waiter;
 pub(crate) use watch::signal;
 use watch::{Left, Watch};
 
@@ -29,6 +30,8 @@ pub(crate) struct Sinks {
     pub(crate) rings: Rings,
     /// Rings that somebody waits for without looking.
     watches: HashMap<RingKey, Watch>,
+    /// Tasks that have waited, ever.
+    waiters: u64,
     callbacks: Arc<Callbacks>,
     /// What was posted meanwhile, for the engine to ask for when it needs a receive.
     posts: Arc<Posts>,
@@ -98,6 +101,7 @@ impl Sinks {
             vis: Vec::new(),
             rings: Rings::default(),
             watches: HashMap::new(),
+            waiters: 0,
             callbacks: Arc::default(),
             posts: Arc::new(posts::queue()),
             names: HashMap::new(),

@@ -21,10 +21,14 @@ pub(crate) struct Watch {
     /// Of the ring: entries of completions whose interface is no more are free again once they are taken.
     promises: Arc<Promises>,
     handlers: VecDeque<NotifyHandler>,
-    wakers: Vec<Waker>,
+    wakers: Vec<(Waiter, Waker)>,
     /// Signalled once, then no more until they are armed again.
     events: Vec<Arc<OwnedFd>>,
 }
+
+/// A task that waits, told apart from others, and from others' waits within the same task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Waiter(u64);
 
 /// What is left of a ring that is no more, to be dropped where no lock is held.
 pub(crate) struct Left {
@@ -68,14 +72,38 @@ impl Sinks {
         self.serve(key);
     }
 
-    /// The task is woken when there is a completion in the ring: at once, if there is one.
-    pub(crate) fn wake_for(&mut self, key: RingKey, promises: &Arc<Promises>, waker: &Waker) {
-        if let Some(watch) = self.watch(key, promises)
-            && !watch.wakers.iter().any(|known| known.will_wake(waker))
-        {
-            watch.wakers.push(waker.clone());
+    /// The task is woken when there is a completion in the ring: at once, if there is one. Who waits is given a name the
+    /// first time, and keeps it. Answers by what it was to be woken before, to be dropped where no lock is held.
+    pub(crate) fn wake_for(
+        &mut self,
+        key: RingKey,
+        promises: &Arc<Promises>,
+        waiter: &mut Option<Waiter>,
+        waker: &Waker,
+    ) -> Option<Waker> {
+        let name = *waiter.get_or_insert_with(|| {
+            self.waiters += 1;
+            Waiter(self.waiters)
+        });
+        let mut before = None;
+        if let Some(watch) = self.watch(key, promises) {
+            match watch.wakers.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, known)) if known.will_wake(waker) => {}
+                Some((_, known)) => before = Some(std::mem::replace(known, waker.clone())),
+                None => watch.wakers.push((name, waker.clone())),
+            }
         }
         self.serve(key);
+        before
+    }
+
+    /// The task waits no more. Answers by what it was to be woken, to be dropped where no lock is held.
+    pub(crate) fn wake_no_more(&mut self, key: RingKey, waiter: Waiter) -> Option<Waker> {
+        let wakers = &mut self.watches.get_mut(&key)?.wakers;
+        let at = wakers.iter().position(|(known, _)| *known == waiter)?;
+        let (_, waker) = wakers.remove(at);
+        self.serve(key);
+        Some(waker)
     }
 
     /// Signals that file descriptor with the next completion; false, and nothing is armed, when there is one already.
@@ -158,7 +186,7 @@ impl Sinks {
             self.callbacks.notify(key, handler, completion);
         }
         if !watch.ring.is_empty() {
-            watch.wakers.drain(..).for_each(|waker| self.callbacks.wake(waker));
+            watch.wakers.drain(..).for_each(|(_, waker)| self.callbacks.wake(waker));
             watch.events.drain(..).for_each(|event| signal(&event));
         }
         if watch.handlers.is_empty() && watch.wakers.is_empty() && watch.events.is_empty() {
