@@ -182,6 +182,45 @@ fn a_task_that_gives_up_is_let_go_of() {
     }
 }
 
+/// Who wants to wait for ever may say so by the longest time that there is.
+#[test]
+fn the_longest_time_is_a_time_too() {
+    let ViPair { a, b } = pair();
+    post_receive(&b);
+    let sleeper = Sleeper::new().unwrap();
+    thread::scope(|scope| {
+        let slept = scope.spawn(|| {
+            let ready = |_| b.cq.poll_patiently();
+            let got = sleeper.wait(Awaited::Completions(&b.cq), Duration::MAX, ready).unwrap();
+            got.expect("it waits for ever").descriptor.immediate
+        });
+        thread::sleep(Duration::from_millis(20));
+        send(&a, 1);
+        assert_eq!(slept.join().unwrap(), Some(1));
+        sleeper.wake();
+        sleeper.sleep(Duration::MAX).unwrap();
+    });
+    let [one, two] = [&a, &b].map(|end| End::new(end.nic.clone(), |_| ()).unwrap());
+    let there = |end: &End, name: &[u8]| uvia::NetAddress::new(end.nic.properties().mac, name).unwrap();
+    assert_eq!(a.nic.resolve("b", Duration::MAX).unwrap(), b.nic.properties().mac);
+    thread::scope(|scope| {
+        let listener = two.nic.listen(b"ever", 1).unwrap();
+        let asks = scope.spawn(|| one.vi.connect(&there(&two, b"ever"), Duration::MAX, &[]).map(drop));
+        let request = listener.wait(Duration::MAX).unwrap().expect("it waits for ever");
+        request.accept(&two.vi, &[]).map_err(|(_, e)| e).unwrap();
+        asks.join().unwrap().unwrap();
+    });
+    one.vi.disconnect().unwrap();
+    let left = two.nic.wait_for(PATIENCE, |_| Ok((two.vi.state() == ViState::Error).then_some(()))).unwrap();
+    assert!(left.is_some());
+    two.vi.disconnect().unwrap();
+    thread::scope(|scope| {
+        let meets = scope.spawn(|| one.vi.connect_peer(b"l", &there(&two, b"r"), Duration::MAX).map(drop));
+        two.vi.connect_peer(b"r", &there(&one, b"l"), Duration::MAX).unwrap();
+        meets.join().unwrap().unwrap();
+    });
+}
+
 fn readable(event: &impl AsRawFd, timeout: Duration) -> bool {
     let mut entry = libc::pollfd { fd: event.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one entry of ours, with a file descriptor that is open.

@@ -12,12 +12,19 @@ use crate::{Error, Result};
 const SPIN: Duration = Duration::from_micros(50);
 /// The longest sleep; bounds the harm of an interrupt that does not come.
 pub(crate) const LONGEST: Duration = Duration::from_millis(100);
+/// What a wait for something that ends by itself at a time-out waits longer, for word of that end to come through.
+const MARGIN: Duration = Duration::from_secs(1);
 /// The sleep of an adapter without interrupts.
 pub(crate) const WITHOUT_INTERRUPT: Duration = Duration::from_micros(100);
 
 /// Threads that sleep on a NIC: the first arms its interrupt, the last disarms it.
 #[derive(Default)]
 pub(crate) struct Sleepers(AtomicUsize);
+
+/// How long to wait for the outcome of what ends by itself at `timeout`, which may be as long as can be said.
+pub(crate) fn beyond(timeout: Duration) -> Duration {
+    timeout.saturating_add(MARGIN)
+}
 
 /// Waits for `ready` to answer with something, up to `timeout`; `None` when it did not. `ready` drives the NIC; told
 /// to be patient, it waits for its turn to do so, where it otherwise answers with nothing.
@@ -129,8 +136,9 @@ impl Drop for Asleep<'_> {
 
 /// Sleeps until one of these has something to read or is closed, for so long at most.
 pub(crate) fn on(fds: &[Option<BorrowedFd<'_>>], longest: Duration) -> Result<()> {
-    let time =
-        libc::timespec { tv_sec: longest.as_secs() as libc::time_t, tv_nsec: longest.subsec_nanos().into() };
+    // The system knows no more seconds than that, and takes what is more for less than none.
+    let tv_sec = libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX);
+    let time = libc::timespec { tv_sec, tv_nsec: longest.subsec_nanos().into() };
     let mut polled = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; 2];
     for (entry, fd) in polled.iter_mut().zip(fds) {
         entry.fd = fd.map_or(-1, |fd| fd.as_raw_fd());

@@ -15,6 +15,7 @@ use crate::cq::Ring;
 use crate::credits::Credits;
 use crate::handle::Handle;
 use crate::nic::Core;
+use crate::sleep;
 use crate::turn::Guard;
 use crate::{
     Completion, ConnectionLoss, Descriptor, EndpointClass, Error, NetAddress, Operation, Peer, ProtectionTag,
@@ -393,8 +394,8 @@ impl Vi {
     /// interface is idle again.
     pub fn connect(&self, remote: &NetAddress, timeout: Duration, private_data: &[u8]) -> Result<Peer> {
         self.connect_start(remote, timeout, private_data)?;
-        // The request ends by itself at its time-out; the margin is for the event to come through.
-        match self.nic.wait(timeout + Duration::from_secs(1), |_| self.connect_done())? {
+        // The request ends by itself at its time-out.
+        match self.nic.wait(sleep::beyond(timeout), |_| self.connect_done())? {
             Some(peer) => Ok(peer),
             None => Err(Error::Timeout {
                 what: format!("connecting to {remote:?}"),
@@ -438,7 +439,7 @@ impl Vi {
     /// [`Error::State`] when it is not idle, [`Error::Mismatch`], [`Error::Timeout`]; the interface is idle again.
     pub fn connect_peer(&self, local: &[u8], remote: &NetAddress, timeout: Duration) -> Result<Peer> {
         self.connect_peer_start(local, remote, timeout)?;
-        match self.nic.wait(timeout + Duration::from_secs(1), |_| self.connect_done())? {
+        match self.nic.wait(sleep::beyond(timeout), |_| self.connect_done())? {
             Some(peer) => Ok(peer),
             None => Err(Error::Timeout {
                 what: format!("meeting {remote:?}"),

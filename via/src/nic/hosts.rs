@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::Nic;
+use crate::sleep;
 use crate::{Encapsulation, Error, MacAddress, Result, UdpOptions};
 
 impl Nic {
@@ -40,7 +41,7 @@ impl Nic {
             core.sinks.forget_name(name);
             core.provider.resolve(name, timeout, &mut core.sinks)?;
         }
-        let found = self.0.wait(timeout + Duration::from_secs(1), |_| {
+        let found = self.0.wait(sleep::beyond(timeout), |_| {
             self.0.progress()?;
             Ok(self.0.core().sinks.take_name(name))
         })?;
