@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Parser;
 use uvia_tools::{EXIT_CODES, NicArgs, Size};
@@ -45,8 +46,8 @@ pub struct Cli {
     pub resume: bool,
 
     /// Seconds to wait for the link, for the name and for the connection
-    #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
-    pub timeout: f64,
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = seconds)]
+    pub timeout: Duration,
 
     /// Print each copy as one JSON object on a line
     #[arg(long)]
@@ -57,9 +58,28 @@ pub struct Cli {
     pub nic: NicArgs,
 }
 
+/// Seconds, which may have a fraction, as long as anybody waits and no less than a timer can tell.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds| (0.001..=1e6).contains(seconds));
+    let seconds = seconds.ok_or_else(|| "that is no number of seconds from 0.001 to 1000000".to_owned())?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        let timeout =
+            |text| Cli::try_parse_from(["uvia-cp", "f", "b:f", "--timeout", text]).map(|cli| cli.timeout);
+        for text in ["nan", "inf", "-inf", "0", "-0", "1e300", "0.0001", "", "ten"] {
+            let e = timeout(text).expect_err(text);
+            assert_eq!(e.kind(), clap::error::ErrorKind::ValueValidation, "{text}: {e}");
+        }
+        assert_eq!(timeout("0.5").unwrap(), Duration::from_millis(500));
+        assert_eq!(Cli::try_parse_from(["uvia-cp"]).unwrap().timeout, Duration::from_secs(10));
+    }
 
     #[test]
     fn what_help_says_is_so() {

@@ -30,7 +30,7 @@ pub const DISCRIMINATOR: &[u8] = b"uvia-cp";
 /// # Errors
 /// What could not be done, in words for a person.
 pub fn run(cli: &Cli) -> Result<(), Failure> {
-    let timeout = Duration::from_secs_f64(cli.timeout.clamp(0.001, 1e6));
+    let timeout = cli.timeout;
     match (&cli.listen, &cli.file, &cli.target) {
         (Some(dir), None, None) => {
             let room = Room::open(dir)?;
