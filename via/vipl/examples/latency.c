@@ -136,6 +136,14 @@ static void answer(End *end)
     sent(end);
 }
 
+/* Who is done first leaves, which is no error of the other's; a connection that is lost earlier, descriptors tell of. */
+static void happened(VIP_PVOID context, VIP_ERROR_DESCRIPTOR *error)
+{
+    (void)context;
+    if (error->ErrorCode != VIP_ERROR_CONN_LOST)
+        fprintf(stderr, "latency: asynchronous error %d\n", (int)error->ErrorCode);
+}
+
 static int usage(void)
 {
     fprintf(stderr, "usage: latency [--size BYTES] [--rounds COUNT] [--warm COUNT] [--json] DEVICE [HOST]\n");
@@ -161,6 +169,7 @@ int main(int count, char **words)
     if (n == count || n + 2 < count || size < 1 || size > (ROOM - 4096) / (DEPTH + 2) || rounds < 1 || warm < 0)
         return usage();
     open_end(&end, words[n]);
+    MUST(VipErrorCallback(end.nic, NULL, happened));
     for (count -= n, words += n, n = 0; n < DEPTH; n++)
         receive_into(&end, n);
     if (count == 1) {
