@@ -85,7 +85,11 @@ impl Calibration {
         }
         // Who reads finds the old one or the new one, and never a part.
         let draft = path.with_extension(format!("{}.tmp", std::process::id()));
-        std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path)).map_err(failed)
+        std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path)).map_err(|e| {
+            // Where it could not even be made there is nothing to remove; what is told is why it was not kept.
+            let _ = std::fs::remove_file(&draft);
+            failed(e)
+        })
     }
 }
 
@@ -130,6 +134,7 @@ mod tests {
             assert_eq!(Calibration::load_from(&path, device), Some(odd));
         }
         std::fs::remove_file(&path).unwrap();
+        let other = Calibration { device: "shm:z".to_owned(), thresholds: usual };
         let found = Calibration {
             device: "shm:x/y".to_owned(),
             thresholds: Thresholds { gather: 4096, read: 65536, ..usual },
@@ -142,6 +147,12 @@ mod tests {
             std::fs::write(&path, format!("device = \"shm:x/y\"\n[thresholds]\n{bad}")).unwrap();
             assert_eq!(Calibration::load_from(&path, "shm:x/y"), None, "{bad}");
         }
+        // What cannot be kept leaves nothing: here a folder is in the way.
+        let taken = folder.path().join("taken");
+        std::fs::create_dir_all(taken.join("by a folder")).unwrap();
+        assert!(matches!(other.store_at(&taken), Err(Error::Io { .. })));
+        let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert!(left.into_iter().all(|name| name == "a" || name == "taken"));
         std::fs::write(&path, "device = \"shm:x/y\"\n[thresholds]\nread = 9").unwrap();
         let found = Calibration::load_from(&path, "shm:x/y").unwrap();
         assert_eq!(found.thresholds, Thresholds { read: 9, ..usual });
