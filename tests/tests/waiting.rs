@@ -454,7 +454,8 @@ fn an_empty_receive_queue_and_a_refused_write_are_told_at_the_target() {
 
 #[test]
 fn what_a_layer_above_raises_is_told_once_until_it_was_told() {
-    let ViPair { a, .. } = pair();
+    // The other end stays: that it leaves is an error too.
+    let ViPair { a, b: _b } = pair();
     let error = AsyncError { code: ErrorCode::PostDescriptor, resource: ErrorResource::Vi(a.vi.id()) };
     let (started, begun) = channel();
     let (tell, told) = channel();
