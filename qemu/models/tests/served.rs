@@ -268,6 +268,9 @@ fn wrong_arguments_are_named() {
         assert_eq!(code, Some(1));
         assert!(said.contains(named), "{said}");
     }
+    // What has no end is no file of faults.
+    let (code, said) = run(&["--nic", &nic, "--faults", "/dev/zero"]);
+    assert_eq!((code, said.contains("/dev/zero")), (Some(1), true), "{said}");
     let (code, said) = run(&["--nic", "e1000,socket=/nonexistent/s"]);
     assert_eq!(code, Some(1));
     assert!(said.contains("/nonexistent/s"), "{said}");

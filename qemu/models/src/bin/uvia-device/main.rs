@@ -2,7 +2,9 @@
 
 mod cli;
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,11 +37,24 @@ fn station(n: usize) -> MacAddress {
     MacAddress([0x02, 0x75, 0x76, b, a, n as u8])
 }
 
+/// The text of a file of faults, of which nobody has so many that it is longer than this.
+fn read(path: &Path) -> std::io::Result<String> {
+    const MOST: u64 = 16 << 20;
+    let mut text = String::new();
+    File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MOST {
+        return Err(std::io::Error::other(format!(
+            "it has more than {MOST} bytes, and is no file of faults"
+        )));
+    }
+    Ok(text)
+}
+
 fn serve(cli: &Cli) -> Result<(), String> {
     let plan = match &cli.faults {
         None => Plan::default(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let text = read(path).map_err(|e| format!("{}: {e}", path.display()))?;
             Plan::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?
         }
     };
