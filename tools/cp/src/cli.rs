@@ -71,8 +71,9 @@ mod tests {
 
     #[test]
     fn what_is_no_time_is_refused() {
-        let timeout =
-            |text| Cli::try_parse_from(["uvia-cp", "f", "b:f", "--timeout", text]).map(|cli| cli.timeout);
+        let timeout = |text| {
+            Cli::try_parse_from(["uvia-cp", "f", "b:f", &format!("--timeout={text}")]).map(|cli| cli.timeout)
+        };
         for text in ["nan", "inf", "-inf", "0", "-0", "1e300", "0.0001", "", "ten"] {
             let e = timeout(text).expect_err(text);
             assert_eq!(e.kind(), clap::error::ErrorKind::ValueValidation, "{text}: {e}");
