@@ -93,7 +93,7 @@ fn copies(report: &mut Report, to: &Guest, from: &Guest) {
     report.case("two guests: a sender that is killed leaves no half file, and the next copy works", || {
         to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
         let listener = to.spawn(sh("uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
-        let killed = "head -c 150000000 /dev/zero > /tmp/big; \
+        let killed = "head -c 250000000 /dev/zero > /tmp/big; \
                       uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a & copy=$!; sleep 2; kill -9 $copy; \
                       wait $copy; sleep 8; rm /tmp/big; \
                       echo hello > /tmp/small; uvia-cp /tmp/small b:small --nic $UVIA_NIC_A --name a";
@@ -109,13 +109,15 @@ fn copies(report: &mut Report, to: &Guest, from: &Guest) {
     report.case("two guests: a receiver that is killed fails the sender in bounded time", || {
         to.run(sh("rm -rf /tmp/in; mkdir /tmp/in"), LIMIT)?;
         // Before the clock runs: on a busy machine this alone takes longer than the rest.
-        from.run(sh("head -c 150000000 /dev/zero > /tmp/big"), LIMIT)?;
+        from.run(sh("head -c 250000000 /dev/zero > /tmp/big"), LIMIT)?;
         let listener = to.spawn(sh("exec uvia-cp --listen /tmp/in --nic $UVIA_NIC_A --name b"))?;
         let sender = from.spawn(sh("exec uvia-cp /tmp/big b:big --nic $UVIA_NIC_A --name a"))?;
-        std::thread::sleep(Duration::from_secs(4));
+        // On a quick machine all of it takes five seconds.
+        std::thread::sleep(Duration::from_millis(2500));
         listener.signal(libc::SIGKILL)?;
         listener.wait(Some(LIMIT))?;
         let outcome = sender.wait(Some(Duration::from_secs(30)))?;
+        from.run(sh("rm /tmp/big"), LIMIT)?;
         let said = String::from_utf8_lossy(&outcome.stderr).into_owned();
         if outcome.status.success() || said.is_empty() {
             return Err(format!("{outcome:?}").into());
