@@ -253,6 +253,47 @@ fn peers_have_rights_only_while_somebody_leases() {
 }
 
 #[test]
+fn what_rests_is_at_hand_and_no_peers_until_its_memory_goes() {
+    let (pair, _) = pair();
+    let (shared, local) = (MemoryAttributes::remote(pair.b.tag), MemoryAttributes::local(pair.b.tag));
+    let limits = CacheLimits { regions: 1, ..CacheLimits::default() };
+    let cache = RegistrationCache::new(&pair.b.nic, shared, limits).unwrap();
+    if !is_on(&cache) {
+        return;
+    }
+    let pages = Pages::shared(2 * PAGE);
+    let first = lease(&cache, &pages, 0, PAGE);
+    let region = first.region().clone();
+    assert_eq!(region.attributes(), shared);
+    let resting = first.rest().expect("it is kept");
+    assert_eq!((region.attributes(), cache.statistics().leases), (local, 1));
+    assert!(resting.is_of(pages.at, PAGE));
+    assert!(!resting.is_of(pages.at, PAGE - 1) && !resting.is_of(pages.at.wrapping_add(1), PAGE));
+    // Neither does it take away what another lease gives.
+    // SAFETY: as for `lease`.
+    let (again, other) = (unsafe { resting.lease(true) }.expect("it is there"), lease(&cache, &pages, 0, 10));
+    assert_eq!((again.handle(), region.attributes()), (region.handle(), shared));
+    let resting = again.rest().expect("it is kept");
+    assert_eq!(region.attributes(), shared);
+    drop(other);
+    assert_eq!(region.attributes(), local);
+    // SAFETY: as for `lease`.
+    let private = unsafe { resting.lease(false) }.expect("it is there");
+    assert_eq!(region.attributes(), local);
+    // There is no room for another, which does not rest then.
+    assert!(lease(&cache, &pages, PAGE, PAGE).rest().is_none());
+    assert_eq!(cache.statistics().leases, 1);
+    let resting = private.rest().expect("it is kept");
+    let pages = pages.replaced();
+    assert!(resting.is_of(pages.at, PAGE));
+    // SAFETY: as for `lease`.
+    assert!(unsafe { resting.lease(true) }.is_none(), "other memory lies there now");
+    assert_eq!(cache.statistics().leases, 0);
+    drop(region);
+    pages.unmap();
+}
+
+#[test]
 fn wrong_ranges_tags_and_limits_are_refused() {
     let (pair, _) = pair();
     let cache = cache(&pair.a, CacheLimits::default());

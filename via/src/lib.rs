@@ -226,7 +226,7 @@ mod wire;
 
 pub use async_error::{AsyncError, ErrorCode, ErrorResource};
 pub use attributes::{EndpointClass, NetAddress, ReliabilityLevel, ViAttributes, ViState};
-pub use cache::{CacheLimits, CacheState, CacheStatistics, Lease, RegistrationCache};
+pub use cache::{CacheLimits, CacheState, CacheStatistics, Lease, RegistrationCache, Resting};
 pub use clock::Clock;
 pub use connection::{Listener, Peer, Request};
 pub use cq::{CompletionQueue, Completions};

@@ -43,9 +43,12 @@ impl Nic {
     /// memory that the program has unmapped.
     pub fn set_memory_attributes(&self, region: &MemoryRegion, attributes: MemoryAttributes) -> Result<()> {
         let core = self.shared().core();
-        core.tags.check(attributes.tag)?;
-        if region.tag().nic() != attributes.tag.nic() {
+        if !core.tags.is_of(region.tag()) {
             return Err(Error::Parameter("the region is registered with another NIC".to_owned()));
+        }
+        // The tag that it has is in being for as long as it is registered.
+        if region.tag() != attributes.tag {
+            core.tags.check(attributes.tag)?;
         }
         if region.is_gone() {
             return Err(region.gone());

@@ -31,9 +31,14 @@ impl Tags {
         Ok(ProtectionTag::new(self.nic, self.made))
     }
 
+    /// Whether a tag was made here.
+    pub(crate) fn is_of(&self, tag: ProtectionTag) -> bool {
+        tag.nic() == self.nic
+    }
+
     /// Refuses a tag of another NIC, and one that is no more.
     pub(crate) fn check(&self, tag: ProtectionTag) -> Result<()> {
-        if tag.nic() != self.nic {
+        if !self.is_of(tag) {
             return Err(Error::Parameter("the protection tag was made by another NIC".to_owned()));
         }
         if !self.live.contains(&tag.id()) {

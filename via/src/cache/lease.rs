@@ -12,27 +12,18 @@ use crate::{Error, MemoryRegion, RemoteMemory, Result, Segment};
 ///
 /// Descriptors keep the region registered by themselves; the memory's owner waits for these too.
 pub struct Lease {
-    cache: Arc<Shared>,
-    ticket: Ticket,
-    region: MemoryRegion,
-    offset: usize,
-    len: usize,
+    pub(super) cache: Arc<Shared>,
+    pub(super) ticket: Ticket,
+    pub(super) region: MemoryRegion,
+    pub(super) offset: usize,
+    pub(super) len: usize,
     /// Peers have rights by it.
-    shared: bool,
+    pub(super) shared: bool,
+    /// The cache keeps the region when it ends.
+    pub(super) kept: bool,
 }
 
 impl Lease {
-    pub(super) fn new(
-        cache: Arc<Shared>,
-        ticket: Ticket,
-        region: MemoryRegion,
-        offset: usize,
-        len: usize,
-        shared: bool,
-    ) -> Self {
-        Self { cache, ticket, region, offset, len, shared }
-    }
-
     /// The region that it is a part of.
     pub fn region(&self) -> &MemoryRegion {
         &self.region

@@ -8,6 +8,7 @@
 
 mod lease;
 mod places;
+mod resting;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,6 +16,7 @@ use uvia_driver::dma::watch::{self, Mark};
 
 pub use lease::Lease;
 use places::{Entry, Places, Ticket};
+pub use resting::Resting;
 
 use crate::{Error, MemoryAttributes, MemoryRegion, Nic, Result};
 
@@ -152,7 +154,7 @@ impl RegistrationCache {
             return Err(Error::Parameter(format!("{len} bytes at {address:p} are no range to register")));
         };
         let start = address.expose_provenance();
-        if self.0.process.as_ref().is_some_and(Mark::is_forked) {
+        if self.0.is_forked() {
             return Err(Error::Parameter(
                 "a forked child has no use of its parent's NIC: open it in the child".to_owned(),
             ));
@@ -181,7 +183,7 @@ impl RegistrationCache {
     /// As for [`Self::lease`].
     pub unsafe fn lease_registered(&self, address: *mut u8, len: usize) -> Result<Option<Lease>> {
         let Some(end) = (address as usize).checked_add(len).filter(|_| len != 0) else { return Ok(None) };
-        if self.0.process.as_ref().is_some_and(Mark::is_forked) {
+        if self.0.is_forked() {
             return Ok(None);
         }
         let start = address.expose_provenance();
@@ -275,8 +277,8 @@ impl RegistrationCache {
         len: usize,
         shared: bool,
     ) -> Result<Lease> {
-        let (region, from, first) = places.lease(ticket, shared);
-        let lease = Lease::new(self.0.clone(), ticket, region, start - from, len, shared);
+        let (region, from, first, kept) = places.lease(ticket, shared);
+        let lease = Lease { cache: self.0.clone(), ticket, region, offset: start - from, len, shared, kept };
         // Under the lock, so that the end of the last shared lease does not take back what this one is given.
         if first && self.0.has_rights() {
             self.0.nic.set_memory_attributes(lease.region(), self.0.attributes).inspect_err(|_| {
@@ -293,8 +295,32 @@ impl Shared {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn is_forked(&self) -> bool {
+        self.process.as_ref().is_some_and(Mark::is_forked)
+    }
+
     fn has_rights(&self) -> bool {
         self.attributes.rdma_read || self.attributes.rdma_write
+    }
+
+    /// A lease is shared with peers from now on.
+    fn share(&self, ticket: Ticket, region: &MemoryRegion) -> Result<()> {
+        let mut places = self.places();
+        if places.share(ticket) && self.has_rights() {
+            self.nic.set_memory_attributes(region, self.attributes).inspect_err(|_| {
+                places.withdraw(ticket);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// A lease is shared with peers no more.
+    fn withdraw(&self, ticket: Ticket, region: &MemoryRegion) {
+        let mut places = self.places();
+        if places.withdraw(ticket) && self.has_rights() {
+            // Refused for memory that is gone, to which nobody has any right.
+            let _ = self.nic.set_memory_attributes(region, MemoryAttributes::local(self.attributes.tag));
+        }
     }
 
     /// A lease ends.

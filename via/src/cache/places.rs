@@ -59,8 +59,9 @@ impl Places {
         (entry.end >= end && !entry.region.is_gone()).then_some(Ticket(at))
     }
 
-    /// One more lease; answers the region, its first byte, and whether this is the only lease that is shared with peers.
-    pub(super) fn lease(&mut self, ticket: Ticket, shared: bool) -> (MemoryRegion, usize, bool) {
+    /// One more lease; answers the region, its first byte, whether this is the only lease that is shared with peers, and
+    /// whether the entry can be found.
+    pub(super) fn lease(&mut self, ticket: Ticket, shared: bool) -> (MemoryRegion, usize, bool, bool) {
         self.clock += 1;
         self.statistics.leases += 1;
         let clock = self.clock;
@@ -69,7 +70,21 @@ impl Places {
         entry.used = clock;
         entry.leases += 1;
         entry.shared += u32::from(shared);
-        (entry.region.clone(), entry.start, shared && entry.shared == 1)
+        (entry.region.clone(), entry.start, shared && entry.shared == 1, entry.listed)
+    }
+
+    /// One lease more of those that there are is shared with peers; answers whether it is the only one.
+    pub(super) fn share(&mut self, ticket: Ticket) -> bool {
+        let Some(entry) = self.entries.get_mut(ticket.0).and_then(Option::as_mut) else { return false };
+        entry.shared += 1;
+        entry.shared == 1
+    }
+
+    /// One less, which stays a lease; answers whether it was the last.
+    pub(super) fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let Some(entry) = self.entries.get_mut(ticket.0).and_then(Option::as_mut) else { return false };
+        entry.shared -= 1;
+        entry.shared == 0
     }
 
     /// One less; answers the region if it was the last that was shared with peers, and what goes with the last of all.
