@@ -5,7 +5,8 @@
 //! A mebibyte goes by bare interfaces in two ways. In one the ends have told each other once for all where to write to, and
 //! send without waiting for what was sent before: which is less than the layer does. In the other they do what the layer
 //! does: a place is written into only once it was named for this message, and sending ends when the memory may be written
-//! again.
+//! again. All of them, and the layer, use the same memory: how far the system joins its pages is much of what an IOMMU
+//! takes, and differs from one allocation to the next.
 
 mod common;
 
@@ -22,14 +23,26 @@ use uvia_message::{
 
 const LONG: usize = 1 << 20;
 
+/// A rank's memory to send from, and to receive into.
+#[derive(Clone, Copy)]
+struct Buffers([*mut u8; 2]);
+
+// SAFETY: bytes that are never freed, and belong to whoever has this: the kinds that share them take turns.
+unsafe impl Send for Buffers {}
+
+impl Buffers {
+    fn new() -> Self {
+        Self([vec![7; LONG], vec![0; LONG]].map(|bytes| bytes.leak().as_mut_ptr()))
+    }
+}
+
 /// An end of bare interfaces, which does what the layer does: sends what is short, and writes what is long with word of it.
 struct Bare {
     vi: Vi,
     cq: CompletionQueue,
-    /// What is sent and written from, and what the other end writes into: memory of the program's, as the layer is given it.
+    /// What is sent and written from, and what the other end writes into.
     from: MemoryRegion,
     into: MemoryRegion,
-    _own: [Vec<u8>; 2],
     other: Option<RemoteMemory>,
     came: usize,
     going: usize,
@@ -47,19 +60,18 @@ const DEPTH: usize = 4;
 const WORD: usize = 64;
 
 impl Bare {
-    fn new(rank: usize, names: bool) -> uvia::Result<Self> {
+    fn new(rank: usize, names: bool, Buffers([from, into]): Buffers) -> uvia::Result<Self> {
         let nic = device(rank);
         let tag = nic.create_tag()?;
         let cq = nic.create_cq(256)?;
         let mut attributes = ViAttributes::new(tag);
         attributes.max_transfer_size = LONG as u32;
         let vi = nic.create_vi(&attributes, Some(&cq), Some(&cq))?;
-        let mut own = [vec![7; LONG], vec![0; LONG]];
-        // SAFETY: both outlive their regions, which are dropped before them, and nobody touches them.
+        // SAFETY: they are never freed, and nobody touches them while a message of ours is under way.
         let [from, into] = unsafe {
             [
-                nic.register(own[0].as_mut_ptr(), LONG, MemoryAttributes::local(tag))?,
-                nic.register(own[1].as_mut_ptr(), LONG, MemoryAttributes::remote_write(tag))?,
+                nic.register(from, LONG, MemoryAttributes::local(tag))?,
+                nic.register(into, LONG, MemoryAttributes::remote_write(tag))?,
             ]
         };
         let words = nic.allocate((DEPTH + 1) * WORD, MemoryAttributes::local(tag))?;
@@ -73,7 +85,6 @@ impl Bare {
             cq,
             from,
             into,
-            _own: own,
             other: None,
             came: 0,
             going: 0,
@@ -168,8 +179,8 @@ impl Bare {
 }
 
 /// Two bare ends, connected.
-fn bare_pair(name: &[u8], names: bool) -> uvia::Result<[Bare; 2]> {
-    let [mut a, mut b] = [Bare::new(0, names)?, Bare::new(1, names)?];
+fn bare_pair(name: &[u8], names: bool, buffers: [Buffers; 2]) -> uvia::Result<[Bare; 2]> {
+    let [mut a, mut b] = [Bare::new(0, names, buffers[0])?, Bare::new(1, names, buffers[1])?];
     let listener = device(1).listen(name, 1)?;
     let remote = NetAddress::new(device(1).properties().mac, name)?;
     a.vi.connect_start(&remote, Duration::from_secs(30), b"")?;
@@ -187,26 +198,28 @@ struct Layer {
     channel: Channel,
     session: Session,
     other: usize,
-    from: Vec<u8>,
-    into: Vec<u8>,
+    buffers: Buffers,
 }
 
 impl Layer {
-    fn new(board: &Board, rank: usize) -> Result<Self> {
+    fn new(board: &Board, rank: usize, buffers: Buffers) -> Result<Self> {
         let mut options = SessionOptions::new("overhead", rank, 2);
         options.policy = Policy::Latency;
         let rails = vec![("vi".to_owned(), common::rail(Kind::Device, "overhead", 0, rank))];
         let session = Session::open(options, rails, &Directory::Local(board.clone()))?;
         let channel = session.channel(0, &[])?;
-        Ok(Self { channel, session, other: 1 - rank, from: vec![7; LONG], into: vec![0; LONG] })
+        Ok(Self { channel, session, other: 1 - rank, buffers })
     }
 
     fn send(&self, len: usize) -> Result<()> {
-        self.channel.send(self.other, |message| message.cheaper(&self.from[..len], ReceiveMode::Cheaper))
+        // SAFETY: it is never freed, and nobody writes it.
+        let from = unsafe { std::slice::from_raw_parts(self.buffers.0[0], len) };
+        self.channel.send(self.other, |message| message.cheaper(from, ReceiveMode::Cheaper))
     }
 
     fn receive(&mut self, len: usize) -> Result<()> {
-        let into = &mut self.into[..len];
+        // SAFETY: it is never freed, and ours while it is our turn.
+        let into = unsafe { std::slice::from_raw_parts_mut(self.buffers.0[1], len) };
         self.channel.receive(self.other, |message| message.cheaper(into, SendMode::Cheaper))
     }
 }
@@ -259,14 +272,15 @@ impl Measured {
 fn what_the_layer_adds() {
     // Length, batches, round trips of each.
     const RUNS: [(usize, usize, usize); 2] = [(64, 5, 60), (LONG, 60, 3)];
-    let [mut a, mut b] = bare_pair(b"bare", false).unwrap_or_else(|e| panic!("{e}"));
-    let [mut c, mut d] = bare_pair(b"names", true).unwrap_or_else(|e| panic!("{e}"));
+    let buffers = [Buffers::new(), Buffers::new()];
+    let [mut a, mut b] = bare_pair(b"bare", false, buffers).unwrap_or_else(|e| panic!("{e}"));
+    let [mut c, mut d] = bare_pair(b"names", true, buffers).unwrap_or_else(|e| panic!("{e}"));
     let board = Board::default();
     let there = board.clone();
     let mut all = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            let mut layer = Layer::new(&there, 1).unwrap();
+            let mut layer = Layer::new(&there, 1, buffers[1]).unwrap();
             for (len, batches, rounds) in RUNS {
                 for _ in 0..batches {
                     (0..rounds).for_each(|_| b.wait().and_then(|()| b.send(len)).unwrap());
@@ -281,7 +295,7 @@ fn what_the_layer_adds() {
                 b.reap().unwrap();
             }
         });
-        let mut layer = Layer::new(&board, 0).unwrap();
+        let mut layer = Layer::new(&board, 0, buffers[0]).unwrap();
         for (len, batches, rounds) in RUNS {
             let [mut bare, mut named, mut messages] = [(); 3].map(|()| Measured::default());
             let before = (layer.session.copied(), layer.session.module_counts());
