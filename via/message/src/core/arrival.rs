@@ -43,17 +43,11 @@ impl Core {
             return self.broke(rail, id, "a packet without a header, or with another length than it says");
         };
         let connection = self.connection(id);
-        if header.dead & !connection.dead != 0 {
-            self.peer_left(id, header.dead)?;
-        }
-        let connection = self.connection(id);
         connection.heard(header.data_freed.get(), header.control_freed.get());
-        if connection.several {
-            self.acknowledged(id, header.acknowledge.get());
-        }
-        let connection = self.connection(id);
-        if !connection.controls.is_empty() {
-            self.stir(id);
+        // Otherwise it has one rail, which has not gone, and nothing to send that has waited for what was just heard.
+        let is_plain = !connection.several && header.dead == 0 && connection.controls.is_empty();
+        if !is_plain {
+            self.heard_otherwise(id, &header)?;
         }
         if header.kind == kind::COUNTERS {
             self.rails[rail].port.give_back(id, packet);
@@ -63,15 +57,7 @@ impl Core {
         let connection = self.connection(id);
         let sequence = header.sequence.get();
         if sequence != connection.expected {
-            let is_before = packet::is_before(sequence, connection.expected);
-            if !is_before && self.rails[rail].port.overtakes(id) {
-                return self.keep_ahead(rail, id, packet, sequence);
-            }
-            let connection = self.connection(id);
-            let again = is_before && connection.several;
-            self.rails[rail].port.give_back(id, packet);
-            // It came by another rail already.
-            return if again { Ok(()) } else { self.broke(rail, id, "a packet was left out") };
+            return self.arrived_out_of_order(rail, id, packet, sequence);
         }
         connection.expected = sequence.wrapping_add(1);
         if header.kind == kind::DATA {
@@ -82,9 +68,46 @@ impl Core {
         let connection = self.connection(id);
         connection.freed.control = connection.freed.control.wrapping_add(1);
         match outcome {
+            // It is all that has changed.
+            Ok(()) if is_plain && header.kind == kind::GRANT => {
+                self.pump_longs(id)?;
+                self.tell(id)
+            }
             Ok(()) => self.go_on(id),
             Err(what) => self.broke(rail, id, what),
         }
+    }
+
+    /// What a header says beside the counters.
+    #[cold]
+    #[inline(never)]
+    fn heard_otherwise(&mut self, id: LinkId, header: &Header) -> Result<()> {
+        if header.dead & !self.connection(id).dead != 0 {
+            self.peer_left(id, header.dead)?;
+        }
+        if self.connection(id).several {
+            self.acknowledged(id, header.acknowledge.get());
+        }
+        if !self.connection(id).controls.is_empty() {
+            self.stir(id);
+        }
+        Ok(())
+    }
+
+    /// A packet has come that is not the next.
+    #[cold]
+    #[inline(never)]
+    fn arrived_out_of_order(&mut self, rail: usize, id: LinkId, packet: Packet, sequence: u32) -> Result<()> {
+        let overtakes = self.rails[rail].port.overtakes(id);
+        let connection = self.connection(id);
+        let is_before = packet::is_before(sequence, connection.expected);
+        if !is_before && overtakes {
+            return self.keep_ahead(rail, id, packet, sequence);
+        }
+        let again = is_before && connection.several;
+        self.rails[rail].port.give_back(id, packet);
+        // It came by another rail already.
+        if again { Ok(()) } else { self.broke(rail, id, "a packet was left out") }
     }
 
     /// Keeps a packet until those that it has overtaken have come.

@@ -351,6 +351,31 @@ impl Connection {
         self.forget_early();
     }
 
+    /// Gives a packet that is counted its number, and answers it.
+    #[inline(always)]
+    pub(super) fn number(&mut self, header: &mut Header) -> u32 {
+        let sequence = self.sequence;
+        header.sequence = sequence.into();
+        self.sequence = sequence.wrapping_add(1);
+        sequence
+    }
+
+    /// Writes the header of a packet with `used` bytes behind it, with the counters as they are.
+    ///
+    /// # Safety
+    /// The packet is valid memory with room for a header, and nobody else touches it meanwhile.
+    #[inline]
+    pub(super) unsafe fn write_header(&mut self, mut header: Header, used: usize, packet: Span) {
+        (self.told, self.told_expected) = (self.freed, self.expected);
+        header.len = (used as u16).into();
+        header.dead = self.dead;
+        header.data_freed = self.freed.data.into();
+        header.control_freed = self.freed.control.into();
+        header.acknowledge = self.expected.into();
+        // SAFETY: the caller's promise.
+        unsafe { header.write(packet) };
+    }
+
     /// Whether the peer has room for one more packet with bytes.
     #[inline]
     pub(super) fn has_credit(&self) -> bool {

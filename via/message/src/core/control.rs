@@ -3,7 +3,9 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::connection::Connection;
 use super::early::EarlyGrant;
+use super::rail::plain_port;
 use super::stream::Open;
 use super::{Core, MAX_RAILS};
 use crate::Result;
@@ -31,6 +33,52 @@ pub(super) enum Control {
 /// Most places that may wait for a piece that is not packed yet.
 const MAX_EARLY: usize = 4096;
 
+impl Connection {
+    /// The directive that can be sent next.
+    fn next_control(&self) -> Option<Control> {
+        // The answer that brings room has it looked after again.
+        let may_send = self.has_control_credit() && self.replaying.is_none();
+        self.controls.front().copied().filter(|_| may_send)
+    }
+
+    /// It is sent: answers its header, and how many bytes behind that it now has in that room.
+    fn take_control(&mut self, control: Control, room: Span) -> (Header, usize) {
+        self.controls.pop_front();
+        self.control_sent = self.control_sent.wrapping_add(1);
+        let mut used = 0;
+        let (kind, message, long) = match control {
+            Control::Grant { message, long } => {
+                used = self.write_grants(long, room);
+                (kind::GRANT, message, long)
+            }
+            Control::Done { message, long } => (kind::DONE, message, long),
+            Control::Refuse { message } => (kind::REFUSE, message, 0),
+            Control::Offer { message, long } => {
+                if let Some(grant) = self.take_offer(long) {
+                    // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
+                    used = unsafe { room.fill(Span::of(grant.as_bytes())) };
+                }
+                (kind::OFFER, message, long)
+            }
+            Control::Pulled { message, long } => (kind::PULLED, message, long),
+            Control::Withdraw { message, long } => (kind::WITHDRAW, message, long),
+        };
+        (Header { kind, long: long.into(), message: message.into(), ..Header::default() }, used)
+    }
+
+    /// Writes the places of a long piece; answers how many bytes.
+    fn write_grants(&self, long: u16, room: Span) -> usize {
+        let long = self.longs_in.iter().find(|candidate| candidate.number == long);
+        let mut used = 0;
+        for (rail, exposure) in long.map_or(&[][..], |long| &long.exposures) {
+            let grant = Grant { rail: (*rail as u32).into(), token: exposure.token };
+            // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
+            used += unsafe { room.skip(used).fill(Span::of(grant.as_bytes())) };
+        }
+        used
+    }
+}
+
 impl Core {
     /// Has a directive sent as soon as can be.
     pub(super) fn control(&mut self, id: LinkId, control: Control) -> Result<()> {
@@ -39,61 +87,36 @@ impl Core {
     }
 
     /// Sends what directives can be sent.
+    #[inline]
     pub(super) fn flush_controls(&mut self, id: LinkId) -> Result<()> {
-        loop {
-            let connection = self.connection(id);
-            let (Some(control), Some(rail)) = (connection.controls.front().copied(), connection.active)
-            else {
-                return Ok(());
-            };
-            // The answer that brings room has it looked after again.
-            if !connection.has_control_credit() || connection.replaying.is_some() {
-                return Ok(());
-            }
-            let Some(buffer) = self.rails[rail].port.buffer(id) else {
-                self.stir(id);
-                return Ok(());
-            };
-            let connection = self.connection(id);
-            connection.controls.pop_front();
-            connection.control_sent = connection.control_sent.wrapping_add(1);
-            let open = Open { rail, buffer };
-            let mut used = 0;
-            let (kind, message, long) = match control {
-                Control::Grant { message, long } => {
-                    used = self.write_grants(id, long, buffer.span.skip(HEADER));
-                    (kind::GRANT, message, long)
-                }
-                Control::Done { message, long } => (kind::DONE, message, long),
-                Control::Refuse { message } => (kind::REFUSE, message, 0),
-                Control::Offer { message, long } => {
-                    if let Some(grant) = self.take_offer(id, long) {
-                        // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
-                        used = unsafe { buffer.span.skip(HEADER).fill(Span::of(grant.as_bytes())) };
-                    }
-                    (kind::OFFER, message, long)
-                }
-                Control::Pulled { message, long } => (kind::PULLED, message, long),
-                Control::Withdraw { message, long } => (kind::WITHDRAW, message, long),
-            };
-            let header = Header { kind, long: long.into(), message: message.into(), ..Header::default() };
-            self.send_counted(id, open, used, header)?;
-        }
+        if self.connection(id).controls.is_empty() { Ok(()) } else { self.flush_waiting_controls(id) }
     }
 
-    /// Writes the places of a long piece; answers how many bytes.
-    fn write_grants(&mut self, id: LinkId, long: u16, room: Span) -> usize {
-        let connection = self.connection(id);
-        let Some(long) = connection.longs_in.iter().find(|candidate| candidate.number == long) else {
-            return 0;
-        };
-        let mut used = 0;
-        for (rail, exposure) in &long.exposures {
-            let grant = Grant { rail: (*rail as u32).into(), token: exposure.token };
-            // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
-            used += unsafe { room.skip(used).fill(Span::of(grant.as_bytes())) };
+    fn flush_waiting_controls(&mut self, id: LinkId) -> Result<()> {
+        while let Some(connection) = Self::lookup(&mut self.connections, id)
+            && let Some(rail) = connection.active
+            && let Some(control) = connection.next_control()
+        {
+            if let Some(port) = plain_port!(self, connection) {
+                let Some((buffer, to_send)) = port.take_ready(id) else {
+                    self.stir(id);
+                    break;
+                };
+                let (mut header, used) = connection.take_control(control, buffer.span.behind(HEADER));
+                connection.number(&mut header);
+                // SAFETY: the buffer is ours until it is sent, and has room for a header.
+                unsafe { connection.write_header(header, used, buffer.span) };
+                to_send.send(0, HEADER + used).map_err(|e| *e)?;
+            } else {
+                let Some(buffer) = self.rails[rail].port.buffer(id) else {
+                    self.stir(id);
+                    break;
+                };
+                let (header, used) = connection.take_control(control, buffer.span.behind(HEADER));
+                self.send_counted(id, Open { rail, buffer }, used, header)?;
+            }
         }
-        used
+        Ok(())
     }
 
     /// Carries a directive out.
@@ -163,7 +186,7 @@ impl Core {
         // Who waits for a message ahead may have taken the one before it sooner than we know.
         let is_meant = message.wrapping_sub(connection.message_out) <= 1;
         if is_meant && connection.early.len() < MAX_EARLY {
-            connection.keep_early(EarlyGrant { message, number, grants: grants.to_vec() });
+            connection.keep_early(EarlyGrant { message, number, grants: grants.into() });
         }
         // Else of a message that is over: the receiver gave it up.
         Ok(())

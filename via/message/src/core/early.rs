@@ -13,7 +13,7 @@
 
 use super::connection::{Arrived, Connection, NO_RAIL, Way};
 use super::control::Control;
-use super::long::{LongIn, LongOut};
+use super::long::{Grants, LongIn, LongOut};
 use super::{Carrier, Core, Intake, Outset};
 use crate::packet::{Grant, flag};
 use crate::port::LinkId;
@@ -49,7 +49,7 @@ pub(crate) enum Expected {
 pub(super) struct EarlyGrant {
     pub(super) message: u32,
     pub(super) number: u16,
-    pub(super) grants: Vec<Grant>,
+    pub(super) grants: Grants,
 }
 
 impl Connection {
@@ -268,7 +268,6 @@ impl Core {
                 break;
             }
         }
-        self.prepare(id, Span::NONE);
         if outcome.as_ref().is_ok_and(|asks| *asks)
             && let Some(long) = self.connection(id).longs_out.last_mut()
         {
@@ -285,38 +284,13 @@ impl Core {
         connection.longs_out.last().is_none_or(|long| long.is_refused() || long.grants.iter().any(is_up))
     }
 
-    /// Has what is put next at hand, while there is nothing else to do; nothing any more, if that is empty.
+    /// Has what is put next at hand, while there is nothing else to do.
     fn prepare(&mut self, id: LinkId, piece: Span) {
         let rail = usize::from(self.connection(id).plain);
         if let Some(Carrier::Vi(port)) = self.rails.get_mut(rail).map(|rail| &mut rail.port) {
-            // SAFETY: as `add_long` was promised; it is let go of before the message is over.
+            // SAFETY: as `add_long` was promised.
             unsafe { port.prepare(piece) };
         }
-    }
-
-    /// Puts the last part of such a piece, with word that the message has come. False: not now.
-    ///
-    /// # Safety
-    /// As for [`Port::put`](crate::port::Port::put).
-    pub(super) unsafe fn put_end(
-        &mut self,
-        id: LinkId,
-        put: u64,
-        memory: Span,
-        grant: &Grant,
-        start: usize,
-    ) -> Result<bool> {
-        let rail = usize::from(self.connection(id).plain);
-        let word = self.connection(id).short().into();
-        let Some(Carrier::Vi(port)) = self.rails.get_mut(rail).map(|rail| &mut rail.port) else {
-            return Ok(false);
-        };
-        // SAFETY: the caller's promise.
-        let posted = unsafe { port.put_with_word(id, put, memory, (&grant.token, start as u64), word)? };
-        if posted {
-            self.connection(id).count_word();
-        }
-        Ok(posted)
     }
 }
 

@@ -3,9 +3,13 @@
 //! The receiver knows from its own unpacking that a long piece comes, so it need not be told: it sends the place, and the
 //! sender puts.
 
+use smallvec::SmallVec;
+
+use super::Core;
+use super::connection::{Connection, Way};
 use super::control::Control;
 use super::pull::Pull;
-use super::{Core, connection::Way};
+use super::rail::plain_port;
 use crate::packet::Grant;
 use crate::port::{Exposure, LinkId};
 use crate::span::Span;
@@ -18,6 +22,9 @@ const MOST: usize = 4 << 20;
 const STRIPE: usize = 128 << 10;
 /// Puts of one piece that are under way on each rail, where several share it.
 const AHEAD: usize = 2;
+
+/// The places of a piece, one for each rail: mostly there is one rail, and then nothing is allocated for a piece.
+pub(super) type Grants = SmallVec<[Grant; 1]>;
 
 /// A part of a long piece that is under way.
 #[derive(Debug, Clone, Copy)]
@@ -38,7 +45,7 @@ pub(crate) struct LongOut {
     pub(super) ready: bool,
     /// The receiver waits for this one alone.
     express: bool,
-    pub(super) grants: Vec<Grant>,
+    pub(super) grants: Grants,
     /// Its place, where the receiver is to read it; and by which rail.
     pub(super) offer: Option<(usize, Exposure)>,
     /// The receiver was told that.
@@ -49,7 +56,7 @@ pub(crate) struct LongOut {
     next: usize,
     /// What was put in vain.
     again: Vec<(usize, usize)>,
-    parts: Vec<Part>,
+    parts: SmallVec<[Part; 1]>,
     told: bool,
     /// Its message has not begun with a packet: it is put if the receiver names a place, and not offered.
     pub(super) waits: bool,
@@ -68,7 +75,7 @@ pub(crate) struct LongOut {
 pub(super) struct LongIn {
     pub(super) number: u16,
     pub(super) span: Span,
-    pub(super) exposures: Vec<(usize, Exposure)>,
+    pub(super) exposures: SmallVec<[(usize, Exposure); 1]>,
     /// It is read, not put.
     pub(super) pull: Option<Pull>,
     /// It is not to be read any more, whatever is offered.
@@ -78,7 +85,7 @@ pub(super) struct LongIn {
 
 impl LongIn {
     pub(super) fn new(number: u16, span: Span) -> Self {
-        Self { number, span, exposures: Vec::new(), pull: None, unwanted: false, done: false }
+        Self { number, span, exposures: SmallVec::new(), pull: None, unwanted: false, done: false }
     }
 }
 
@@ -98,13 +105,13 @@ impl LongOut {
             send,
             ready: send != SendMode::Later,
             express,
-            grants: Vec::new(),
+            grants: Grants::new(),
             offer: None,
             offered: false,
             pulled: false,
             next: 0,
             again: Vec::new(),
-            parts: Vec::new(),
+            parts: SmallVec::new(),
             told: false,
             waits: false,
             ends: false,
@@ -232,6 +239,10 @@ impl Core {
         if self.connection(id).longs_out.is_empty() {
             return Ok(());
         }
+        if let [LongOut { ends: true, .. }] = &self.connection(id).longs_out[..] {
+            self.put_all(id)?;
+            return self.flush_controls(id);
+        }
         let mut longs = std::mem::take(&mut self.connection(id).longs_out);
         let mut outcome = Ok(());
         for long in &mut longs {
@@ -241,9 +252,19 @@ impl Core {
             outcome =
                 if self.is_to_be_offered(id, long) { self.offer(id, long) } else { self.put_long(id, long) };
         }
+        let is_express = longs.iter().any(|long| long.express);
+        self.connection(id).longs_out = longs;
+        if is_express {
+            self.tell_done(id);
+        }
+        outcome?;
+        self.flush_controls(id)
+    }
+
+    /// Tells the receiver of pieces that it waits for and that are there.
+    fn tell_done(&mut self, id: LinkId) {
         let ordered = self.is_one_ordered(id);
         let connection = self.connection(id);
-        connection.longs_out = longs;
         for long in &mut connection.longs_out {
             if long.express
                 && !long.told
@@ -254,8 +275,6 @@ impl Core {
                 connection.controls.push_back(Control::Done { message: long.message, long: long.number });
             }
         }
-        outcome?;
-        self.flush_controls(id)
     }
 
     /// Puts what can be put of one.
@@ -280,20 +299,13 @@ impl Core {
                 let put = connection.next_put;
                 let Some((start, len)) = long.take(most) else { return Ok(()) };
                 let memory = long.span.skip(start).first(len);
-                let is_end = long.ends && start + len == long.span.len;
                 // SAFETY: as `add_long` was promised; a part is forgotten only when its put is over or its rail is gone.
-                let posted = unsafe {
-                    if is_end {
-                        self.put_end(id, put, memory, &grant, start)
-                    } else {
-                        self.rails[rail].port.put(id, put, memory, &grant.token, start as u64)
-                    }
-                };
+                let posted =
+                    unsafe { self.rails[rail].port.put(id, put, memory, &grant.token, start as u64) };
                 match posted {
                     Ok(true) => {
                         self.connection(id).next_put += 1;
                         self.modules.written += u64::from(start == 0);
-                        long.ended |= is_end;
                         long.parts.push(Part { put, rail, start, len });
                         any = true;
                     }
@@ -308,6 +320,41 @@ impl Core {
                 return Ok(());
             }
         }
+    }
+
+    /// Puts all of the piece that is its message, with word at its end, if its place is known.
+    fn put_all(&mut self, id: LinkId) -> Result<()> {
+        let Some(connection) = Self::lookup(&mut self.connections, id) else { return Ok(()) };
+        let Some(port) = plain_port!(self, connection) else { return Ok(()) };
+        let (word, rail) = (connection.short().into(), connection.plain);
+        let Some(long) = connection.longs_out.last_mut() else { return Ok(()) };
+        let Some(grant) = long.grants.first().filter(|grant| grant.rail.get() == u32::from(rail)).copied()
+        else {
+            return Ok(());
+        };
+        while !long.refused
+            && let Some((start, len)) = long.take(MOST)
+        {
+            let is_end = start + len == long.span.len;
+            let (put, memory) = (connection.next_put, long.span.skip(start).first(len));
+            // SAFETY: as `add_long` was promised; a part is forgotten only when its put is over or its rail is gone.
+            let posted = unsafe {
+                port.put_with_word(id, put, memory, (&grant.token, start as u64), is_end.then_some(word))
+            };
+            if !matches!(posted, Ok(true)) {
+                long.again.push((start, len));
+                return posted.map(|_| ());
+            }
+            connection.next_put += 1;
+            self.modules.written += u64::from(start == 0);
+            long.parts.push(Part { put, rail: usize::from(rail), start, len });
+            if is_end {
+                long.ended = true;
+                connection.count_word();
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// A part has arrived.
@@ -402,22 +449,16 @@ impl Core {
 
     /// Exposes a piece on those rails that are there and where it is not yet; answers whether there are such.
     pub(super) fn expose(&mut self, id: LinkId, number: u16) -> Result<bool> {
+        let Some(Connection { ways, longs_in, .. }) = Self::lookup(&mut self.connections, id) else {
+            return Ok(false);
+        };
+        let Some(long) = longs_in.iter_mut().find(|long| long.number == number) else { return Ok(false) };
         let mut any = false;
-        for rail in 0..self.rails.len() {
-            let connection = self.connection(id);
-            if connection.ways[rail] != Way::Up {
-                continue;
-            }
-            let Some(long) = connection.longs_in.iter().find(|long| long.number == number) else { break };
-            if long.exposures.iter().any(|(known, _)| *known == rail) {
-                continue;
-            }
-            let span = long.span;
-            // SAFETY: as `expect_long` was promised.
-            let exposure = unsafe { self.rails[rail].port.expose(id, span)? };
-            any = true;
-            if let Some(long) = self.connection(id).longs_in.iter_mut().find(|long| long.number == number) {
-                long.exposures.push((rail, exposure));
+        for (n, (rail, way)) in self.rails.iter_mut().zip(ways).enumerate() {
+            if *way == Way::Up && !long.exposures.iter().any(|(known, _)| *known == n) {
+                // SAFETY: as `expect_long` was promised.
+                long.exposures.push((n, unsafe { rail.port.expose(id, long.span)? }));
+                any = true;
             }
         }
         Ok(any)
@@ -435,14 +476,12 @@ impl Core {
 
     /// Takes back all places of the message that is being unpacked: it has come, or no port can reach them any more.
     pub(crate) fn conceal_all(&mut self, id: LinkId) {
-        if self.connection(id).longs_in.is_empty() {
-            return;
+        let Some(connection) = Self::lookup(&mut self.connections, id) else { return };
+        for LongIn { exposures, .. } in connection.longs_in.drain(..) {
+            for (rail, exposure) in exposures {
+                self.rails[rail].port.conceal(id, exposure.id);
+            }
         }
-        let mut longs = std::mem::take(&mut self.connection(id).longs_in);
-        for (rail, exposure) in longs.drain(..).flat_map(|long| long.exposures) {
-            self.rails[rail].port.conceal(id, exposure.id);
-        }
-        self.connection(id).longs_in = longs;
     }
 
     /// Takes no more of the message that is being unpacked.

@@ -141,6 +141,15 @@ impl Core {
         Ok(())
     }
 
+    /// A connection, if there is one; the rails are left free beside it.
+    #[inline(always)]
+    fn lookup(connections: &mut [Option<Box<Connection>>], id: LinkId) -> Option<&mut Connection> {
+        match connections.get_mut(id as usize) {
+            Some(Some(connection)) => Some(connection),
+            _ => None,
+        }
+    }
+
     /// A connection; made where there is none, and not connected then.
     #[inline]
     pub(crate) fn connection(&mut self, id: LinkId) -> &mut Connection {

@@ -6,7 +6,7 @@
 //! An offer comes before the packet that ends its message, since both are numbered packets of one rail.
 
 use super::Core;
-use super::connection::Way;
+use super::connection::{Connection, Way};
 use super::control::Control;
 use super::long::LongOut;
 use crate::Result;
@@ -63,6 +63,16 @@ impl Pull {
     }
 }
 
+impl Connection {
+    /// The name of a piece's place, which goes out now.
+    pub(super) fn take_offer(&mut self, number: u16) -> Option<Grant> {
+        let long = self.longs_out.iter_mut().find(|long| long.number == number)?;
+        let (rail, exposure) = long.offer?;
+        long.offered = true;
+        Some(Grant { rail: (rail as u32).into(), token: exposure.token })
+    }
+}
+
 impl Core {
     /// Whether a piece is to be offered now, and not to be written.
     pub(super) fn is_to_be_offered(&mut self, id: LinkId, long: &LongOut) -> bool {
@@ -84,14 +94,6 @@ impl Core {
         self.modules.read += 1;
         self.connection(id).controls.push_back(Control::Offer { message: long.message, long: long.number });
         Ok(())
-    }
-
-    /// The name of a piece's place, which goes out now.
-    pub(super) fn take_offer(&mut self, id: LinkId, number: u16) -> Option<Grant> {
-        let long = self.connection(id).longs_out.iter_mut().find(|long| long.number == number)?;
-        let (rail, exposure) = long.offer?;
-        long.offered = true;
-        Some(Grant { rail: (rail as u32).into(), token: exposure.token })
     }
 
     /// The sender offers a piece.

@@ -39,3 +39,17 @@ impl DerefMut for Carrier {
         }
     }
 }
+
+/// The port on virtual interfaces that a connection has to itself.
+macro_rules! plain_port {
+    ($core:ident, $connection:ident) => {
+        match $core.rails.get_mut(usize::from($connection.plain)) {
+            Some(rail) => match &mut rail.port {
+                $crate::core::rail::Carrier::Vi(port) => Some(port),
+                $crate::core::rail::Carrier::Other(_) => None,
+            },
+            None => None,
+        }
+    };
+}
+pub(super) use plain_port;

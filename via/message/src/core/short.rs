@@ -3,7 +3,7 @@
 //! way of the files beside.
 
 use super::connection::{Arrived, Connection};
-use super::rail::Carrier;
+use super::rail::{Carrier, plain_port};
 use super::{Core, Open};
 use crate::Error;
 use crate::packet::{HEADER, SHORT_HEADER, Short};
@@ -90,28 +90,7 @@ impl Intake {
     }
 }
 
-/// The port on virtual interfaces that a connection has to itself.
-macro_rules! plain_port {
-    ($core:ident, $connection:ident) => {
-        match $core.rails.get_mut(usize::from($connection.plain)) {
-            Some(rail) => match &mut rail.port {
-                Carrier::Vi(port) => Some(port),
-                Carrier::Other(_) => None,
-            },
-            None => None,
-        }
-    };
-}
-
 impl Core {
-    #[inline(always)]
-    fn lookup(connections: &mut [Option<Box<Connection>>], id: LinkId) -> Option<&mut Connection> {
-        match connections.get_mut(id as usize) {
-            Some(Some(connection)) => Some(connection),
-            _ => None,
-        }
-    }
-
     /// Begins a message to a rank. False: see [`Core::begin_outgoing`].
     #[inline]
     pub(crate) fn begin_short(&mut self, channel: usize, peer: usize, out: &mut Outset) -> bool {

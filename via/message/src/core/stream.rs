@@ -133,9 +133,9 @@ impl Core {
     ) -> Result<()> {
         let bytes: usize = parts.iter().map(Span::len).sum();
         let connection = self.connection(id);
-        header.sequence = connection.sequence.into();
-        connection.sequence = connection.sequence.wrapping_add(1);
-        self.write_header(id, open, used + bytes, header);
+        connection.number(&mut header);
+        // SAFETY: the buffer is ours until it is sent, and has room for a header.
+        unsafe { connection.write_header(header, used + bytes, open.buffer.span) };
         // SAFETY: the caller's promise.
         let gathered =
             unsafe { self.rails[open.rail].port.send_gathered(id, open.buffer, HEADER + used, parts)? };
@@ -164,9 +164,7 @@ impl Core {
         mut header: Header,
     ) -> Result<()> {
         let connection = self.connection(id);
-        let sequence = connection.sequence;
-        header.sequence = sequence.into();
-        connection.sequence = sequence.wrapping_add(1);
+        let sequence = connection.number(&mut header);
         let several = connection.several;
         if several {
             let Buffer { index, span } = open.buffer;
@@ -186,22 +184,9 @@ impl Core {
         header: Header,
         keep: bool,
     ) -> Result<()> {
-        self.write_header(id, open, used, header);
-        self.rails[open.rail].port.send(id, open.buffer, HEADER + used, keep)
-    }
-
-    /// Writes a packet's header, with the counters as they are.
-    #[inline]
-    fn write_header(&mut self, id: LinkId, open: Open, used: usize, mut header: Header) {
-        let connection = self.connection(id);
-        (connection.told, connection.told_expected) = (connection.freed, connection.expected);
-        header.len = (used as u16).into();
-        header.dead = connection.dead;
-        header.data_freed = connection.freed.data.into();
-        header.control_freed = connection.freed.control.into();
-        header.acknowledge = connection.expected.into();
         // SAFETY: the buffer is ours until it is sent, and has room for a header.
-        unsafe { header.write(open.buffer.span) };
+        unsafe { self.connection(id).write_header(header, used, open.buffer.span) };
+        self.rails[open.rail].port.send(id, open.buffer, HEADER + used, keep)
     }
 
     /// Tells the peer the counters, when it is time for it.

@@ -7,6 +7,7 @@ mod exposures;
 mod gathered;
 mod inline;
 mod link;
+mod registrations;
 mod stack;
 mod transfer;
 
@@ -15,9 +16,8 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
 use uvia::{
-    CacheLimits, Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Lease, Listener,
-    MacAddress, MemoryAttributes, NetAddress, Nic, ProtectionTag, RegistrationCache, RemoteMemory, Request,
-    Status, ViAttributes, ViId,
+    Completion, CompletionEvent, CompletionQueue, Completions, Descriptor, Listener, MacAddress,
+    MemoryAttributes, NetAddress, Nic, ProtectionTag, Request, Status, ViAttributes, ViId,
 };
 use zerocopy::IntoBytes;
 
@@ -28,6 +28,7 @@ use exposures::Exposures;
 use gathered::Gatherer;
 use link::{BULK, State};
 pub(crate) use link::{Link, Ready, Receive};
+use registrations::Registrations;
 use transfer::Put;
 
 /// How long one connection request may take before it is made anew.
@@ -106,12 +107,9 @@ pub struct ViPort {
     epochs: u32,
     /// What has happened to links.
     news: VecDeque<Event>,
-    /// Long pieces stay registered: a program tends to send from the same buffers.
-    cache: RegistrationCache,
+    registrations: Registrations,
     exposures: Exposures,
     gatherer: Gatherer,
-    /// What the next put is of, and keeps it registered: see [`ViPort::prepare`].
-    ahead: Option<(Span, Lease)>,
     /// Up to how many bytes a packet goes inline, where that can be; and how many did.
     inline_most: usize,
     inline_packets: u64,
@@ -149,8 +147,8 @@ impl ViPort {
         }
         let cq = nic.create_cq(attributes.send_depth + attributes.receive_depth)?;
         let listener = nic.listen(&discriminator(session, rank), 64)?;
-        let cache = RegistrationCache::new(&nic, MemoryAttributes::remote(tag), CacheLimits::default())?;
-        let gatherer = Gatherer::new(&cache.state());
+        let registrations = Registrations::new(&nic, tag)?;
+        let gatherer = Gatherer::new(&registrations.state());
         Ok(Self {
             session: session.to_owned(),
             rank,
@@ -168,10 +166,9 @@ impl ViPort {
             until_look: LOOK,
             epochs: 0,
             news: VecDeque::new(),
-            cache,
+            registrations,
             exposures: Exposures::default(),
             gatherer,
-            ahead: None,
             inline_most,
             inline_packets: 0,
             puts: Vec::new(),
@@ -647,16 +644,15 @@ impl Port for ViPort {
 
     unsafe fn expose(&mut self, _link: LinkId, memory: Span) -> Result<Exposure> {
         // SAFETY: the caller's promise.
-        let lease = unsafe { self.cache.lease(memory.start, memory.len)? };
-        let RemoteMemory { address, handle } = lease.remote(0)?;
-        let mut token = [0; 16];
-        token[..8].copy_from_slice(&address.to_le_bytes());
-        token[8..12].copy_from_slice(&handle.0.to_le_bytes());
+        let lease = unsafe { self.registrations.place(memory)? };
+        let token = transfer::token_of(lease.remote(0)?);
         Ok(Exposure { id: self.exposures.keep(lease), token })
     }
 
     fn conceal(&mut self, _link: LinkId, exposure: u64) {
-        self.exposures.end(exposure);
+        if let Some(lease) = self.exposures.end(exposure) {
+            self.registrations.concealed(lease);
+        }
     }
 
     unsafe fn put(

@@ -23,16 +23,13 @@ impl Exposures {
         u64::from(*generation) << 32 | u64::from(index)
     }
 
-    /// Ends that: peers have no rights by it when this returns. A number that was ended already is none.
-    pub(super) fn end(&mut self, number: u64) {
+    /// Ends that; answers the lease. A number that was ended already is none.
+    pub(super) fn end(&mut self, number: u64) -> Option<Lease> {
         let index = number as u32;
-        if let Some((generation, place)) = self.places.get_mut(index as usize)
-            && u64::from(*generation) == number >> 32
-            && let Some(lease) = place.take()
-        {
-            *generation = generation.wrapping_add(1);
-            self.free.push(index);
-            drop(lease);
-        }
+        let (generation, place) = self.places.get_mut(index as usize)?;
+        let lease = place.take_if(|_| u64::from(*generation) == number >> 32)?;
+        *generation = generation.wrapping_add(1);
+        self.free.push(index);
+        Some(lease)
     }
 }

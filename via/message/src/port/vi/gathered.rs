@@ -61,14 +61,14 @@ impl ViPort {
     /// As for [`uvia::RegistrationCache::lease`].
     unsafe fn lease_for_packet(&mut self, part: Span) -> Result<Option<Lease>> {
         // SAFETY: the caller's promise.
-        if let Some(lease) = unsafe { self.cache.lease_registered(part.start, part.len)? } {
+        if let Some(lease) = unsafe { self.registrations.registered(part)? } {
             return Ok(Some(lease));
         }
         if !self.gatherer.is_known(part) {
             return Ok(None);
         }
         // SAFETY: the caller's promise. Where it cannot be registered, it is copied.
-        Ok(unsafe { self.cache.lease_private(part.start, part.len) }.ok())
+        Ok(unsafe { self.registrations.private(part) }.ok())
     }
 
     /// Sends a packet of `len` bytes of a buffer and of the parts. False: it did not come to that, and nothing was done.

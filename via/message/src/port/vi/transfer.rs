@@ -12,38 +12,32 @@ pub(super) struct Put {
     id: u64,
     link: LinkId,
     /// Keeps the memory registered.
-    _lease: Lease,
+    lease: Lease,
+}
+
+/// How a place is named to the peer's port.
+pub(super) fn token_of(place: RemoteMemory) -> [u8; 16] {
+    (u128::from(place.handle.0) << 64 | u128::from(place.address)).to_le_bytes()
+}
+
+/// The place that a peer's port has named.
+fn place_of(token: &[u8; 16]) -> RemoteMemory {
+    let words = u128::from_le_bytes(*token);
+    RemoteMemory { address: words as u64, handle: MemoryHandle((words >> 64) as u32) }
 }
 
 impl ViPort {
-    /// Looks up the registration of memory of which a put is to follow, and keeps it for that; or for nothing any more,
-    /// where it is empty. What is wrong with it the put tells.
+    /// Has memory at hand of which a put is to follow. What is wrong with it the put tells.
     ///
     /// # Safety
-    /// As for [`Port::put`], until that put is over, or this is called with nothing.
+    /// The memory is valid and nobody writes it while this is called.
     pub(crate) unsafe fn prepare(&mut self, memory: Span) {
-        self.ahead = None;
-        if !memory.is_empty() {
-            // SAFETY: the caller's promise.
-            let lease = unsafe { self.cache.lease_private(memory.start, memory.len) };
-            self.ahead = lease.ok().map(|lease| (memory, lease));
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.registrations.prepare(memory) };
     }
 
-    /// The registration of memory that is put or got.
-    ///
-    /// # Safety
-    /// As for [`Port::put`] or [`Port::get`].
-    unsafe fn lease(&mut self, memory: Span) -> Result<Lease> {
-        match self.ahead.take() {
-            Some((known, lease)) if (known.start, known.len) == (memory.start, memory.len) => Ok(lease),
-            // SAFETY: the caller's promise.
-            _ => Ok(unsafe { self.cache.lease_private(memory.start, memory.len)? }),
-        }
-    }
-
-    /// As [`Port::put`], with a word for the other end: [`Event::Word`] gives it that once all is there, behind whatever
-    /// was sent before. It takes a receive there, as a packet does.
+    /// As [`Port::put`], perhaps with a word for the other end: [`Event::Word`] gives it that once all is there, behind
+    /// whatever was sent before. It takes a receive there, as a packet does.
     ///
     /// # Errors
     /// As [`Port::put`].
@@ -56,10 +50,10 @@ impl ViPort {
         put: u64,
         memory: Span,
         (token, offset): (&[u8; 16], u64),
-        word: u32,
+        word: Option<u32>,
     ) -> Result<bool> {
         // SAFETY: the caller's promise.
-        unsafe { self.transfer(id, put, memory, (token, offset), uvia::Operation::RdmaWrite, Some(word)) }
+        unsafe { self.transfer(id, put, memory, (token, offset), uvia::Operation::RdmaWrite, word) }
     }
 
     /// Puts or gets: see [`Port::put`]. With a word it puts: see [`ViPort::put_with_word`].
@@ -81,11 +75,9 @@ impl ViPort {
             _ => return Ok(false),
         }
         // SAFETY: the caller's promise.
-        let lease = unsafe { self.lease(memory)? };
-        let [address, handle] = [0, 8].map(|at| {
-            token[at..].iter().take(8).rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte))
-        });
-        let to = RemoteMemory { address: address.wrapping_add(offset), handle: MemoryHandle(handle as u32) };
+        let lease = unsafe { self.registrations.source(memory)? };
+        let place = place_of(token);
+        let to = RemoteMemory { address: place.address.wrapping_add(offset), ..place };
         let mut descriptor = self.spare.pop().unwrap_or_default();
         descriptor.operation = operation(to);
         descriptor.immediate = word;
@@ -95,7 +87,7 @@ impl ViPort {
             self.puts.len() as u32 - 1
         });
         descriptor.context = context(what::PUT, index, id);
-        self.puts[index as usize] = Some(Put { id: put, link: id, _lease: lease });
+        self.puts[index as usize] = Some(Put { id: put, link: id, lease });
         let Some(link) = self.link(id) else { return Ok(false) };
         link.puts += 1;
         if let Some(vi) = &link.vi
@@ -127,6 +119,7 @@ impl ViPort {
         self.keep_spare(descriptor);
         let put = self.puts.get_mut(index as usize).and_then(Option::take)?;
         self.free_puts.push(index);
+        self.registrations.sent(put.lease);
         let link = self.link(put.link)?;
         if !link.is_of(vi) {
             return None;

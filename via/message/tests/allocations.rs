@@ -1,0 +1,85 @@
+//! Messages from buffers that are used again allocate nothing, or next to nothing.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use common::{Kind, rail};
+use uvia_message::{Board, Channel, Directory, Policy, ReceiveMode, SendMode, Session, SessionOptions};
+
+/// Counts this thread's allocations.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all is passed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A round of a ping-pong of messages of one piece.
+fn round(channel: &Channel, other: usize, first: bool, bytes: &mut [u8]) -> uvia_message::Result<()> {
+    for sends in [first, !first] {
+        if sends {
+            channel.send(other, |message| message.cheaper(bytes, ReceiveMode::Cheaper))?;
+        } else {
+            channel.receive(other, |message| message.cheaper(bytes, SendMode::Cheaper))?;
+        }
+    }
+    Ok(())
+}
+
+/// Allocations of so many rounds by an end, once it has warmed up.
+fn allocations(len: usize, rounds: u64) -> u64 {
+    let (name, board) = (common::fresh_name(), Board::default());
+    let end = |rank: usize| {
+        let mut options = SessionOptions::new(&name, rank, 2);
+        options.policy = Policy::Latency;
+        let rails = vec![("rail0".to_owned(), rail(Kind::Vi, &name, 0, rank))];
+        let session = Session::open(options, rails, &Directory::Local(board.clone())).expect("it opens");
+        let channel = session.channel(0, &[]).expect("a channel");
+        let mut bytes = vec![7; len];
+        let mut all =
+            |rounds| (0..rounds).for_each(|_| round(&channel, 1 - rank, rank == 0, &mut bytes).unwrap());
+        all(200);
+        let before = COUNT.with(Cell::get);
+        all(rounds);
+        COUNT.with(Cell::get) - before
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| end(1));
+        let mine = end(0);
+        mine.max(other.join().expect("the other end is well"))
+    })
+}
+
+#[test]
+fn a_message_in_a_packet_allocates_nothing() {
+    for len in [0, 64, 1000] {
+        assert_eq!(allocations(len, 2000), 0, "{len} bytes");
+    }
+}
+
+/// One whose place was asked for, since its receiver was late, has a note of its own.
+#[test]
+fn a_long_one_allocates_no_more_than_one_note() {
+    const ROUNDS: u64 = 200;
+    let count = allocations(1 << 20, ROUNDS);
+    println!("{count} allocations in {ROUNDS} rounds");
+    assert!(count <= 2 * ROUNDS, "{count} in {ROUNDS} rounds");
+}
