@@ -5,6 +5,7 @@
 use std::error::Error;
 
 use uvia_message::{Channel, ReceiveMode, Result, Session, Source};
+use zerocopy::IntoBytes;
 
 /// Points of a tile, in each direction.
 const TILE: usize = 60;
@@ -89,16 +90,10 @@ impl Grid {
     }
 }
 
-/// Gives a neighbour a line of points and gets one from it. The lower rank speaks first: whoever sends, somebody receives.
-fn exchange(channel: &Channel, own: usize, other: usize, line: &[f64]) -> Result<Vec<f64>> {
+/// Gives a neighbour a line of points and gets one from it.
+fn exchange(channel: &Channel, other: usize, line: &[f64]) -> Result<Vec<f64>> {
     let mut got = vec![0.0; line.len()];
-    for turn in [own.min(other), own.max(other)] {
-        if turn == own {
-            channel.send(other, |message| message.slice(line, ReceiveMode::Cheaper))?;
-        } else {
-            channel.receive(other, |message| message.slice(&mut got, ReceiveMode::Cheaper))?;
-        }
-    }
+    channel.exchange(other, line.as_bytes(), other, got.as_mut_bytes())?;
     Ok(got)
 }
 
@@ -108,20 +103,20 @@ fn exchange_edges(channel: &Channel, plate: &mut Plate, grid: Grid, rank: usize)
     let (x, y) = grid.place(rank);
     for parity in 0..2 {
         if x % 2 == parity && x + 1 < grid.columns {
-            let edge = exchange(channel, rank, rank + 1, &plate.column(TILE))?;
+            let edge = exchange(channel, rank + 1, &plate.column(TILE))?;
             plate.set_column(TILE + 1, &edge);
         } else if x % 2 != parity && x > 0 {
-            let edge = exchange(channel, rank, rank - 1, &plate.column(1))?;
+            let edge = exchange(channel, rank - 1, &plate.column(1))?;
             plate.set_column(0, &edge);
         }
     }
     for parity in 0..2 {
         if y % 2 == parity && y + 1 < grid.rows {
-            let edge = exchange(channel, rank, rank + grid.columns, &plate.points[plate.row(TILE)])?;
+            let edge = exchange(channel, rank + grid.columns, &plate.points[plate.row(TILE)])?;
             let below = plate.row(TILE + 1);
             plate.points[below].copy_from_slice(&edge);
         } else if y % 2 != parity && y > 0 {
-            let edge = exchange(channel, rank, rank - grid.columns, &plate.points[plate.row(1)])?;
+            let edge = exchange(channel, rank - grid.columns, &plate.points[plate.row(1)])?;
             let above = plate.row(0);
             plate.points[above].copy_from_slice(&edge);
         }

@@ -124,6 +124,55 @@ impl Channel {
         Ok(answer)
     }
 
+    /// Sends a message of one piece to a rank, and receives one of one piece from a rank, the same or another: as
+    /// [`Channel::send`] and [`Channel::receive`] with [`Outgoing::cheaper`] and [`Incoming::cheaper`] do, which the other
+    /// ends may use as well. Neither waits for the other, so that any number of ranks may exchange with each other, and in
+    /// rings, however long the pieces are. And whoever sends to this rank learns where its piece goes before this one is
+    /// sent: who receives after that can tell it only once its own message has gone.
+    ///
+    /// # Errors
+    /// As those of both. Where the message to be sent has failed, and the place of the other was named already, the
+    /// connection to the rank that it was to come from ends.
+    pub fn exchange(&self, to: usize, bytes: &[u8], from: usize, room: &mut [u8]) -> Result<()> {
+        self.check(to)?;
+        self.check(from)?;
+        let mut incoming = Unpacking::new(&*self.shared);
+        incoming.begin_lazily(self.number, from);
+        // SAFETY: it is borrowed until the message was ended, or dropped, or forgotten before it has begun.
+        unsafe { incoming.unpack(Span::of_mut(room), SendMode::Cheaper, ReceiveMode::Cheaper)? };
+        let mut outgoing = Packing::new(&*self.shared);
+        outgoing.begin_lazily(self.number, to);
+        // SAFETY: they are borrowed until the message was ended, or dropped, or forgotten before it has begun.
+        unsafe { outgoing.pack(Span::of(bytes), SendMode::Cheaper, ReceiveMode::Cheaper)? };
+        if outgoing.is_expected() {
+            // It goes whatever we do, and first: there is time to name a place while it does.
+            let begun = outgoing.begin_expected();
+            let named = incoming.name_ahead();
+            if !outgoing.end_expected(begun)? {
+                outgoing.end()?;
+            }
+            return named.and_then(|_| incoming.end());
+        }
+        if !incoming.name_ahead()? {
+            // Neither has begun.
+            std::mem::forget((incoming, outgoing));
+            return self.exchange_by_two(to, bytes, from, room);
+        }
+        outgoing.end()?;
+        incoming.end()
+    }
+
+    /// As [`Channel::exchange`], with a thread for what is sent: its receiver may wait for what we are to receive.
+    #[cold]
+    fn exchange_by_two(&self, to: usize, bytes: &[u8], from: usize, room: &mut [u8]) -> Result<()> {
+        std::thread::scope(|scope| {
+            let sending =
+                scope.spawn(|| self.send(to, |message| message.cheaper(bytes, ReceiveMode::Cheaper)));
+            let received = self.receive(from, |message| message.cheaper(room, SendMode::Cheaper));
+            sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(received)
+        })
+    }
+
     /// Begins a message, by address.
     ///
     /// # Errors

@@ -54,7 +54,8 @@
 //!
 //! The borrow checker knows them: what is `Later` or `Cheaper` is borrowed until `send` or `receive` returns.
 //! [`Outgoing::put`] and [`Incoming::get`] take numbers and structures, `slice` their slices, `pack_all` and `unpack_all`
-//! lists of buffers. A message that fails half-way is given up, and its other end hears of it ([`Error::Abandoned`],
+//! lists of buffers. [`Channel::exchange`] sends one and receives one at once, in rings and pairs of whatever lengths, which
+//! nobody has to put in order. A message that fails half-way is given up, and its other end hears of it ([`Error::Abandoned`],
 //! [`Error::Refused`]); the next one is not touched. With [`SessionOptions::describe`] messages carry a description, and
 //! [`Error::Mismatch`] names the first piece that is unpacked otherwise than it was packed.
 //!

@@ -133,6 +133,16 @@ impl Core {
         }
     }
 
+    /// Whether a rank can send a message of one piece of so many bytes before any of it is taken, whatever it was told.
+    pub(crate) fn has_room_for(&mut self, channel: usize, peer: usize, len: usize) -> bool {
+        let id = self.id(channel, peer);
+        let described = self.options.described;
+        let connection = self.connection(id);
+        // It may not have been told of half a window yet.
+        let room = connection.capacity * usize::from(connection.window / 2);
+        connection.active.is_some() && !described && len <= room && len < connection.thresholds.long
+    }
+
     /// The first packet of a message that was taken ahead. False: it has not come.
     ///
     /// # Errors
@@ -170,6 +180,14 @@ impl Core {
         self.end_incoming(id);
         self.free_packet(id, packet)?;
         Ok(true)
+    }
+
+    /// Whether the place of a lone piece of the next message to a rank is known.
+    pub(crate) fn is_expected(&self, channel: usize, peer: usize) -> bool {
+        match self.connections.get(self.id(channel, peer) as usize) {
+            Some(Some(connection)) => connection.find_early(0).is_some() && !connection.packing,
+            _ => false,
+        }
     }
 
     /// Begins a message that is one long piece, and puts that where the receiver has named its place, or is just about to:

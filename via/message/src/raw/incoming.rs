@@ -85,6 +85,8 @@ pub(crate) struct Unpacking<S: Deref<Target = Shared>> {
 struct Lazy {
     channel: usize,
     piece: Option<(Span, SendMode)>,
+    /// The message was taken ahead, and its sender knows the place of the piece.
+    named: bool,
 }
 
 /// A message that was taken ahead. Dropped before any of it has come, its connection ends.
@@ -150,9 +152,21 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// later.
     #[inline(always)]
     pub(crate) fn begin_lazily(&mut self, channel: usize, peer: usize) {
-        self.lazy = Some(Lazy { channel, piece: None });
+        self.lazy = Some(Lazy { channel, piece: None, named: false });
         self.intake.peer = peer as u32;
         self.intake.over = false;
+    }
+
+    /// Takes the message before it has begun, and names the place of its piece, if that is long, and it can be. Answers
+    /// whether its sender can send all of it with no more done here.
+    pub(crate) fn name_ahead(&mut self) -> Result<bool> {
+        let Some(Lazy { channel, piece: Some((piece, _)), named }) = &mut self.lazy else { return Ok(false) };
+        let (shared, peer) = (&*self.shared, self.intake.peer as usize);
+        let mut core = shared.core();
+        // SAFETY: who unpacked it has promised that it may be written until the end; `claim` and `give_up` see to it that
+        // the connection ends before the message does without having come.
+        *named = unsafe { core.await_long(*channel, peer, *piece)? }.is_some();
+        Ok(*named || core.has_room_for(*channel, peer, piece.len))
     }
 
     /// Waits for it indeed. Its sender is told ahead where the first piece goes, unless there is none, or it is thrown away.
@@ -161,10 +175,11 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// # Safety
     /// That piece may be written, and nobody else touches it until the message was ended, or dropped.
     unsafe fn claim(&mut self, first: Option<Span>, is_all: bool) -> Result<bool> {
-        let Some(Lazy { channel, piece }) = self.lazy.take() else { return Ok(false) };
+        let Some(Lazy { channel, piece, named }) = self.lazy.take() else { return Ok(false) };
         self.intake.over = true;
         let rank = self.rank();
         let awaited = match first {
+            _ if named => Some(self.shared.core().id(channel, rank)),
             // SAFETY: the caller's promise; `Awaited` sees to it that the connection ends before the message does without
             // having come.
             Some(first) => unsafe { self.shared.core().await_long(channel, rank, first)? },
@@ -590,7 +605,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     pub(crate) fn end_at_once(&self) -> Whole {
         match self.lazy {
             // SAFETY: who unpacked it has promised that it may be written.
-            Some(Lazy { channel, piece: Some((piece, _)) }) => unsafe {
+            Some(Lazy { channel, piece: Some((piece, _)), .. }) => unsafe {
                 self.shared.take_whole(channel, self.intake.peer, piece)
             },
             _ => Whole::Otherwise,
@@ -741,6 +756,13 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     fn give_up(&mut self) {
         // Whoever drops it cannot be a task that waits; and who panics does not wait for a message that has not begun.
         self.waits = Waits::Here;
+        if let Some(Lazy { channel, named: true, .. }) = self.lazy {
+            let mut core = self.shared.core();
+            let id = core.id(channel, self.intake.peer as usize);
+            core.forsake(id);
+            self.intake.over = true;
+            return;
+        }
         let is_nothing = self.lazy.is_some() && std::thread::panicking();
         // SAFETY: of a message that is thrown away no piece is expected.
         if self.intake.over || is_nothing || unsafe { self.claim(None, false) }.is_err() {

@@ -482,7 +482,8 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     #[inline]
     fn end_short(&mut self) -> Result<()> {
         if self.lazy.is_some() {
-            if self.end_expected()? {
+            let begun = self.begin_expected();
+            if self.end_expected(begun)? {
                 return Ok(());
             }
             now(self.claim())?;
@@ -506,23 +507,37 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         self.end_slowly()
     }
 
-    /// Sends and ends a message that is one long piece, whose place the receiver has named, or is about to. False: it has to
-    /// begin otherwise, and nothing was done.
-    fn end_expected(&mut self) -> Result<bool> {
-        let Some(Lazy { channel, piece: Some((piece, _)) }) = self.lazy else { return Ok(false) };
+    /// Whether the receiver has named a place for the piece that is all of the message, so that it needs nothing more to go.
+    pub(crate) fn is_expected(&self) -> bool {
+        let Some(Lazy { channel, piece: Some(_) }) = self.lazy else { return false };
+        self.shared.core().is_expected(channel, self.rank())
+    }
+
+    /// Sends a message that is one long piece, whose place the receiver has named, or is about to. It has to be ended next
+    /// ([`Packing::end_expected`]).
+    pub(crate) fn begin_expected(&mut self) -> Result<Expected> {
+        let Some(Lazy { channel, piece: Some((piece, _)) }) = self.lazy else {
+            return Ok(Expected::Otherwise);
+        };
         let peer = self.rank();
         // SAFETY: who packed it has promised that it stays as it is until the end, which waits until it is over.
-        let outcome = unsafe { self.shared.core().send_expected(channel, peer, piece, &mut self.out) };
-        if matches!(outcome, Ok(Expected::Otherwise)) {
-            return Ok(false);
+        let begun = unsafe { self.shared.core().send_expected(channel, peer, piece, &mut self.out) };
+        if !matches!(begun, Ok(Expected::Otherwise)) {
+            self.lazy = None;
         }
-        self.lazy = None;
-        if matches!(outcome, Ok(Expected::Ended)) {
-            return self.wait_expected().map(|()| true);
+        begun
+    }
+
+    /// Ends a message that was begun so. False: it has to begin otherwise, and nothing was done.
+    pub(crate) fn end_expected(&mut self, begun: Result<Expected>) -> Result<bool> {
+        match begun {
+            Ok(Expected::Otherwise) => return Ok(false),
+            Ok(Expected::Ended) => return self.wait_expected().map(|()| true),
+            _ => {}
         }
         let more = self.more();
         (more.longs, more.pieces) = (1, 1);
-        let outcome = match outcome {
+        let outcome = match begun {
             // The receiver learns by this that there is a message, before a place is offered.
             Ok(Expected::Asked) => now(self.flush(0)),
             Ok(_) => Ok(()),
