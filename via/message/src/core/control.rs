@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::connection::Connection;
 use super::early::EarlyGrant;
+use super::long::Start;
 use super::rail::plain_port;
 use super::stream::Open;
 use super::{Core, MAX_RAILS};
@@ -177,7 +178,7 @@ impl Core {
             connection.longs_out.iter_mut().find(|long| long.message == message && long.number == number)
         {
             long.grant(grants, rails);
-            if !long.waits && header.acknowledge.get() != connection.sequence {
+            if long.start == Start::Packet && header.acknowledge.get() != connection.sequence {
                 // What has asked for it was under way when it was named.
                 connection.has_asked_too_soon();
             }

@@ -13,7 +13,7 @@
 
 use super::connection::{Arrived, Connection, NO_RAIL, Way};
 use super::control::Control;
-use super::long::{Grants, LongIn, LongOut};
+use super::long::{Grants, LongIn, LongOut, Start};
 use super::{Carrier, Core, Intake, Outset};
 use crate::packet::{Grant, flag};
 use crate::port::LinkId;
@@ -214,18 +214,16 @@ impl Core {
         connection.packing = true;
         out.begin(id, peer);
         let mut long = LongOut::new(0, piece, SendMode::Cheaper, false, None);
-        long.waits = true;
         // For word of its end the peer has room, and nobody else takes it before this message is over.
-        long.ends = connection.plain != NO_RAIL;
+        long.start = if connection.plain == NO_RAIL { Start::Place } else { Start::Whole };
         // SAFETY: the caller's promise.
         unsafe { self.add_long(id, long)? };
         if self.looks_for_place(id, piece)? {
             return Ok(Expected::Asked);
         }
         let is_ended = self.connection(id).longs_out.last_mut().is_some_and(|long| {
-            // What could not be posted by now ends in another way.
-            long.ends = false;
-            long.ended
+            long.ends_by_packet();
+            long.start == Start::Ended
         });
         if is_ended {
             return Ok(Expected::Ended);
@@ -289,7 +287,7 @@ impl Core {
         if outcome.as_ref().is_ok_and(|asks| *asks)
             && let Some(long) = self.connection(id).longs_out.last_mut()
         {
-            long.ends = false;
+            long.ends_by_packet();
         }
         outcome
     }

@@ -26,6 +26,19 @@ const AHEAD: usize = 2;
 /// The places of a piece, one for each rail: mostly there is one rail, and then nothing is allocated for a piece.
 pub(super) type Grants = SmallVec<[Grant; 1]>;
 
+/// What has begun the message of a piece.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Start {
+    /// A packet.
+    Packet,
+    /// Nothing has: the piece is put if the receiver names a place, and not offered.
+    Place,
+    /// Nothing has, and the piece is all of it: what puts its last byte is to bring word of that.
+    Whole,
+    /// That has been posted: no packet was needed.
+    Ended,
+}
+
 /// A part of a long piece that is under way.
 #[derive(Debug, Clone, Copy)]
 struct Part {
@@ -58,12 +71,7 @@ pub(crate) struct LongOut {
     again: Vec<(usize, usize)>,
     parts: SmallVec<[Part; 1]>,
     told: bool,
-    /// Its message has not begun with a packet: it is put if the receiver names a place, and not offered.
-    pub(super) waits: bool,
-    /// It is all of its message, and what puts its last byte is to bring word of that.
-    pub(super) ends: bool,
-    /// That has been posted.
-    pub(super) ended: bool,
+    pub(super) start: Start,
     refused: bool,
     /// The receiver was told to read it no more.
     withdrawn: bool,
@@ -113,9 +121,7 @@ impl LongOut {
             again: Vec::new(),
             parts: SmallVec::new(),
             told: false,
-            waits: false,
-            ends: false,
-            ended: false,
+            start: Start::Packet,
             refused: false,
             withdrawn: false,
             _owned: owned,
@@ -134,6 +140,13 @@ impl LongOut {
     /// Whether all of it has been given to a port.
     fn is_posted(&self) -> bool {
         self.refused || self.pulled || (self.next == self.span.len && self.again.is_empty())
+    }
+
+    /// Nothing but a packet ends its message, unless that has ended.
+    pub(super) fn ends_by_packet(&mut self) {
+        if self.start == Start::Whole {
+            self.start = Start::Place;
+        }
     }
 
     /// Whether the receiver does not want it.
@@ -197,7 +210,7 @@ impl Core {
     /// All bytes of long pieces may be read now.
     pub(crate) fn release_longs(&mut self, id: LinkId) -> Result<()> {
         for long in &mut self.connection(id).longs_out {
-            (long.ready, long.waits) = (true, false);
+            (long.ready, long.start) = (true, Start::Packet);
         }
         self.pump_longs(id)
     }
@@ -239,7 +252,7 @@ impl Core {
         if self.connection(id).longs_out.is_empty() {
             return Ok(());
         }
-        if let [LongOut { ends: true, .. }] = &self.connection(id).longs_out[..] {
+        if let [LongOut { start: Start::Whole, .. }] = &self.connection(id).longs_out[..] {
             self.put_all(id)?;
             return self.flush_controls(id);
         }
@@ -349,7 +362,7 @@ impl Core {
             self.modules.written += u64::from(start == 0);
             long.parts.push(Part { put, rail: usize::from(rail), start, len });
             if is_end {
-                long.ended = true;
+                long.start = Start::Ended;
                 connection.count_word();
                 break;
             }

@@ -8,7 +8,7 @@
 use super::Core;
 use super::connection::{Connection, Way};
 use super::control::Control;
-use super::long::LongOut;
+use super::long::{LongOut, Start};
 use crate::Result;
 use crate::modules::Module;
 use crate::modules::choice;
@@ -76,7 +76,7 @@ impl Connection {
 impl Core {
     /// Whether a piece is to be offered now, and not to be written.
     pub(super) fn is_to_be_offered(&mut self, id: LinkId, long: &LongOut) -> bool {
-        if long.waits || !long.grants.is_empty() {
+        if long.start != Start::Packet || !long.grants.is_empty() {
             return false;
         }
         let connection = self.connection(id);
