@@ -136,3 +136,44 @@ impl Registrations {
         (self.source, self.place) = (None, None);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use uvia::NicOptions;
+
+    use super::*;
+
+    #[test]
+    fn buffers_that_are_used_in_turn_are_looked_up_once() {
+        let device = format!("shm:registrations-{}", std::process::id());
+        let options = NicOptions::default();
+        let (adapter, domain) = uvia_driver::nic::open_named(&device, &options.adapter).unwrap();
+        let nic = Nic::with_adapter(adapter, domain, options).unwrap();
+        let mut registrations = Registrations::new(&nic, nic.create_tag().unwrap()).unwrap();
+        if let CacheState::Off(why) = registrations.state() {
+            return eprintln!("skipped: {why}");
+        }
+        let mut buffers = [vec![1u8; 1 << 16], vec![2u8; 1 << 16]];
+        let [from, into] = buffers.each_mut().map(|bytes| Span::of_mut(bytes));
+        let mut lookups = Vec::new();
+        for _ in 0..10 {
+            // SAFETY: the buffers live longer than the registrations, and nobody touches them.
+            unsafe {
+                registrations.prepare(from);
+                let lease = registrations.source(from).unwrap();
+                assert!(!lease.attributes().rdma_write);
+                registrations.sent(lease);
+                let lease = registrations.place(into).unwrap();
+                assert!(lease.attributes().rdma_write);
+                let region = lease.region().clone();
+                registrations.concealed(lease);
+                assert!(!region.attributes().rdma_write, "nobody has rights any more");
+            }
+            let statistics = registrations.cache.statistics();
+            lookups.push(statistics.hits + statistics.misses);
+        }
+        // What is registered first may become a part of what both are.
+        assert_eq!(lookups[2], lookups[9], "{lookups:?}");
+        drop(registrations);
+    }
+}
