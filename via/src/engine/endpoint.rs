@@ -406,9 +406,10 @@ impl Endpoint {
             {
                 Status::REMOTE_DESCRIPTOR_ERROR
             }
-            ConnectionLoss::PeerSilent | ConnectionLoss::PeerReset | ConnectionLoss::Adapter => {
-                Status::TRANSPORT_ERROR
-            }
+            ConnectionLoss::PeerSilent
+            | ConnectionLoss::PeerReset
+            | ConnectionLoss::RequesterGone
+            | ConnectionLoss::Adapter => Status::TRANSPORT_ERROR,
             _ => Status::FLUSHED,
         };
         self.report_loss(loss, out);
