@@ -16,5 +16,6 @@ pub mod nic;
 pub mod pci;
 pub mod pio;
 mod sync;
+pub mod text;
 
 pub use error::{DeviceFault, Error, Result};

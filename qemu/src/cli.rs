@@ -36,7 +36,7 @@ Of several guests, that of the first one, by number, whose status is not 0.";
 
 /// Runs a command in a QEMU guest whose NICs are driven from user space; without one, the main job.
 #[derive(Debug, Parser)]
-#[command(name = "qemu/run", version, after_help = EXAMPLES)]
+#[command(name = "qemu/run", bin_name = "qemu/run", version, after_help = EXAMPLES)]
 struct Cli {
     /// The NICs' kind, or KIND,KIND for NIC A and NIC B (of several guests: in turn); e1000, e1000e, igb,
     /// virtio, virtio-packed, vmxnet3, model-e1000, model-virtio, model-virtio-packed
@@ -197,6 +197,14 @@ mod tests {
             uvia_tools::help::faults(&<Cli as clap::CommandFactory>::command(), &["qemu/run"]),
             [""; 0]
         );
+    }
+
+    #[test]
+    fn it_is_called_as_people_start_it_whatever_its_file_is_called() {
+        for word in ["--help", "-h", "--no-such-option"] {
+            let told = Cli::try_parse_from(["/target/release/uvia-vm", word]).unwrap_err().to_string();
+            assert!(told.contains("Usage: qemu/run [OPTIONS]") && !told.contains("uvia-vm"), "{told}");
+        }
     }
 
     fn parse(args: &[&str]) -> Result<Cli, clap::Error> {

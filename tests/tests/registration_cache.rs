@@ -4,8 +4,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use uvia::{
-    CacheLimits, CacheState, Descriptor, Error, Lease, MemoryAttributes, MemoryRegion, Nic, NicOptions,
-    RegistrationCache, Status, ViAttributes,
+    CacheLimits, CacheState, ConnectionLoss, Descriptor, Error, Lease, MemoryAttributes, MemoryRegion, Nic,
+    NicOptions, RegistrationCache, Status, ViAttributes,
 };
 use uvia_tests::{End, Pages, PinnedDomain, Sealed, ViPair, memory_pair, without_system_calls};
 
@@ -291,6 +291,46 @@ fn what_rests_is_at_hand_and_no_peers_until_its_memory_goes() {
     assert_eq!(cache.statistics().leases, 0);
     drop(region);
     pages.unmap();
+}
+
+#[test]
+fn the_end_of_a_lease_ends_the_reads_of_peers_that_it_allowed() {
+    // In the middle of an answer the memory is its owner's again: no byte more goes out.
+    const LONG: usize = 8 << 20;
+    const SHORT: usize = PAGE;
+    const OTHER: u8 = 0xc7;
+    for len in [LONG, SHORT] {
+        let (pair, _) = pair();
+        let attributes = MemoryAttributes::remote(pair.b.tag);
+        let cache = RegistrationCache::new(&pair.b.nic, attributes, CacheLimits::default()).unwrap();
+        if !is_on(&cache) {
+            return;
+        }
+        let pages = Pages::private(len);
+        pages.fill(1);
+        let leased = lease(&cache, &pages, 0, len);
+        let into = pair.a.memory(len).unwrap();
+        let read = Descriptor::rdma_read(vec![into.segment(0..len).unwrap()], leased.remote(0).unwrap());
+        pair.a.vi.post_send(read).unwrap();
+        // It is asked for, and part of it is answered; all of it, when that is one burst.
+        pair.b.nic.poll().unwrap();
+        drop(leased);
+        pages.fill(OTHER);
+        let status = pair.drive(|_| pair.a.cq.poll().unwrap()).descriptor.status();
+        let mut bytes = vec![0; len];
+        into.read(0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte != OTHER), "memory was sent that is the program's again");
+        if len == SHORT {
+            // What was sent is only to be acknowledged.
+            assert_eq!((status, bytes[len - 1]), (Status::DONE, 1));
+        } else {
+            assert_eq!((status, bytes[0]), (Status::DONE | Status::RDMA_PROTECTION_ERROR, 1));
+            pair.drive(|_| pair.b.vi.loss().is_some().then_some(()));
+            let loss = Some(ConnectionLoss::RdmaProtection);
+            assert_eq!((pair.a.vi.loss(), pair.b.vi.loss()), (loss, loss));
+        }
+        pages.unmap();
+    }
 }
 
 #[test]

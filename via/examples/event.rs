@@ -6,11 +6,12 @@
 mod common;
 
 use std::os::fd::AsRawFd;
+use std::process::ExitCode;
 
 use common::{End, LAST, PATIENCE, answer};
 use uvia::Error;
 
-fn main() -> uvia::Result<()> {
+fn run() -> uvia::Result<()> {
     let end = End::connect()?;
     let event = end.cq.event()?;
     if end.begins {
@@ -46,4 +47,8 @@ fn main() -> uvia::Result<()> {
     end.finish()?;
     println!("counted to {number}");
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

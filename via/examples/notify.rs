@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::process::ExitCode;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Weak};
 
@@ -34,7 +35,7 @@ fn listen(end: &Weak<End>, outcome: Sender<Result<u32>>) {
     }
 }
 
-fn main() -> Result<()> {
+fn run() -> Result<()> {
     let end = Arc::new(End::connect()?);
     let (tell, told) = channel();
     listen(&Arc::downgrade(&end), tell);
@@ -48,4 +49,8 @@ fn main() -> Result<()> {
         println!("counted to {number}");
     }
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::process::ExitCode;
+
 use common::{End, LAST, answer};
 use uvia::Completions;
 
-fn main() -> uvia::Result<()> {
+fn run() -> uvia::Result<()> {
     let end = End::connect()?;
     if end.begins {
         end.send(0)?;
@@ -32,4 +34,8 @@ fn main() -> uvia::Result<()> {
     end.finish()?;
     println!("counted to {number}");
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

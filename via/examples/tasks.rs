@@ -6,6 +6,7 @@ mod common;
 
 use std::future::Future;
 use std::pin::pin;
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -51,8 +52,12 @@ fn block_on<T>(task: impl Future<Output = T>) -> T {
     }
 }
 
-fn main() -> Result<()> {
+fn run() -> Result<()> {
     let end = End::connect()?;
     println!("counted to {}", block_on(count(&end))?);
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::process::ExitCode;
+
 use common::{End, LAST, answer};
 use tokio::io::unix::AsyncFd;
 use uvia::{Completion, CompletionEvent, CompletionQueue};
@@ -48,8 +50,12 @@ async fn count() -> Outcome<u32> {
     Ok(number)
 }
 
-fn main() -> Outcome<()> {
+fn run() -> Outcome<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     println!("counted to {}", runtime.block_on(count())?);
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

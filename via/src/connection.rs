@@ -96,7 +96,9 @@ impl Request {
         &self.peer
     }
 
-    /// Connects an idle interface to the one that asks; answers who that is, and with which attributes.
+    /// Connects an idle interface to the one that asks; answers who that is, and with which attributes. Should it have given
+    /// up meanwhile, or not be there any more, the connection breaks by
+    /// [`RequesterGone`](crate::ConnectionLoss::RequesterGone): at once where its NIC still says so, else after 5 s.
     ///
     /// # Errors
     /// [`State`](crate::Error::State) when the interface is not idle,

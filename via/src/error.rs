@@ -198,6 +198,10 @@ pub enum ConnectionLoss {
     /// The other end does not know of the connection any more: its program was started anew.
     #[error("the peer does not know the connection any more (its program was started anew)")]
     PeerReset,
+    /// Who had asked for the connection was not heard since it was accepted: it had given up by then, or is not there any
+    /// more. Nothing was ever exchanged.
+    #[error("the peer that had asked for the connection was gone when it was accepted")]
+    RequesterGone,
     /// A message arrived and no receive was posted, at this end.
     #[error("a message arrived here and no receive was posted")]
     ReceiveQueueEmpty,

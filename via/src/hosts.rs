@@ -20,7 +20,7 @@ impl Hosts {
             Some(path) => (path.to_owned(), true),
             None => (PathBuf::from(DEFAULT), false),
         };
-        match std::fs::read_to_string(&path) {
+        match uvia_driver::text::read(&path) {
             Ok(text) => Self::parse(&text, encapsulation)
                 .map_err(|(line, why)| Error::Parameter(format!("{}:{line}: {why}", path.display()))),
             Err(e) if !required && e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),

@@ -35,8 +35,9 @@ impl Nic {
     }
 
     /// Changes tag and rights of a registered region. That counts at once: for what is posted from now on, and for every
-    /// access of a peer whose frame is taken later, also in the middle of a transfer. Descriptors that were posted before
-    /// are done as they are.
+    /// access of a peer whose frame is taken later, also in the middle of a transfer. A read of a peer's that it forbids and
+    /// that is not wholly answered ends its connection, by [`ConnectionLoss::RdmaProtection`](crate::ConnectionLoss), once
+    /// more of the answer is due. Descriptors that were posted before are done as they are.
     ///
     /// # Errors
     /// [`Error::Parameter`] for a region or a tag of another NIC, or a tag that is no more; [`Error::Protection`] for

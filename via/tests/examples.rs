@@ -83,6 +83,13 @@ fn none_is_left_out() {
         .collect();
     names.sort();
     assert_eq!(names, EXAMPLES);
-    let output = start("poll", &[]).wait_with_output().unwrap();
-    assert!(!output.status.success() && String::from_utf8_lossy(&output.stderr).contains("usage"));
+}
+
+#[test]
+fn what_is_wrong_is_told_in_words() {
+    for name in EXAMPLES {
+        let output = start(name, &[]).wait_with_output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*errors), (Some(1), "usage: EXAMPLE NIC [HOST]\n"), "{name}");
+    }
 }

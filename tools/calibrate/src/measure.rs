@@ -1,5 +1,7 @@
 //! Measures both ways of pieces of several sizes, from a NIC to itself.
 
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use uvia::{Nic, NicOptions, Progress};
@@ -26,6 +28,8 @@ pub const SIZES: [usize; 11] = [
 const NOTHING: usize = 1 << 30;
 /// A call that takes longer than this will not end.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Within this an end fails that does so since the other has.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// Half a round trip of a piece of one size, by each module, in nanoseconds: what a quarter of all took at most.
 #[derive(Debug, Clone, Copy, serde::Serialize)]
@@ -100,61 +104,105 @@ const BATCH: u32 = 10;
 /// One end of each way.
 type Ends = Vec<(Session, Channel)>;
 
+/// Rounds of a size by a way: batches, and how many each has.
+#[derive(Debug, Clone, Copy)]
+struct Rounds {
+    batches: u32,
+    batch: u32,
+}
+
 /// Half a round trip of each size by each way.
 fn measure(nic: &Nic, ways: [Thresholds; WAYS], rounds: u32) -> Result<Vec<[u64; WAYS]>> {
     let boards: [Board; WAYS] = Default::default();
-    let open = |rank: usize| -> Result<Ends> {
-        let end = |(n, (thresholds, board)): (usize, (&Thresholds, &Board))| {
-            let name = format!("calibrate-{n}-{}", std::process::id());
-            let mut options = SessionOptions::new(name, rank, 2);
-            options.thresholds = *thresholds;
-            // Who sleeps measures how soon it was woken.
-            options.policy = Policy::Latency;
-            options.patience = Some(PATIENCE);
-            let rails = vec![("nic".to_owned(), RailPort::Vi(nic.open_again()))];
-            let session = Session::open(options, rails, &Directory::Local(board.clone()))?;
-            let channel = session.channel(0, &[])?;
-            Ok((session, channel))
-        };
-        ways.iter().zip(&boards).enumerate().map(end).collect()
-    };
     // The first batch of each registers memory, and is not counted.
     let batch = rounds.clamp(1, BATCH);
-    let batches = rounds.div_ceil(batch) + 1;
-    std::thread::scope(|scope| {
-        let echo = scope.spawn(|| -> Result<()> {
-            let ends = open(1)?;
-            let mut buffer = vec![0; SIZES[SIZES.len() - 1]];
-            for size in SIZES {
-                for (_, channel) in (0..batches).flat_map(|_| &ends) {
-                    for _ in 0..batch {
-                        receive(channel, 0, &mut buffer[..size])?;
-                        send(channel, 0, &buffer[..size])?;
-                    }
-                }
-            }
-            Ok(())
-        });
-        let measured = || -> Result<Vec<[u64; WAYS]>> {
-            let ends = open(0)?;
-            let from = vec![1; SIZES[SIZES.len() - 1]];
-            let mut into = from.clone();
-            SIZES
-                .iter()
-                .map(|size| of_size(&ends, &from[..*size], &mut into[..*size], (batches, batch)))
-                .collect()
-        };
-        let measured = measured();
-        echo.join().unwrap_or_else(|_| Err(Error::Config("the other end has failed".to_owned())))?;
-        measured
-    })
+    let rounds = Rounds { batches: rounds.div_ceil(batch) + 1, batch };
+    let answers = || {
+        let (nic, boards) = (nic.open_again(), boards.clone());
+        move || open(&nic, &boards, ways, 1).and_then(|ends| answer(&ends, rounds)).map(|()| None)
+    };
+    let asks = || {
+        let (nic, boards) = (nic.open_again(), boards.clone());
+        move || open(&nic, &boards, ways, 0).and_then(|ends| ask(&ends, rounds)).map(Some)
+    };
+    both(answers(), asks())?.ok_or_else(|| Error::Config("nothing was measured".to_owned()))
 }
 
-fn of_size(ends: &Ends, from: &[u8], into: &mut [u8], (batches, batch): (u32, u32)) -> Result<[u64; WAYS]> {
+/// Runs both ends, in a thread each, and answers what one of them has found. When one fails the other is not waited for: it
+/// would wait for as long as it has patience.
+///
+/// # Errors
+/// That of the one that fails first; and of the other, if it fails by that at once: which of them is the cause is not to be
+/// seen here.
+fn both<T: Send + 'static>(
+    one: impl FnOnce() -> Result<Option<T>> + Send + 'static,
+    other: impl FnOnce() -> Result<Option<T>> + Send + 'static,
+) -> Result<Option<T>> {
+    let (tell, told) = mpsc::channel();
+    let also = tell.clone();
+    let failed = |e| Error::Config(format!("starting a thread: {e}"));
+    // Nobody hears the second, when the first has failed.
+    thread::Builder::new().spawn(move || drop(tell.send(one()))).map_err(failed)?;
+    thread::Builder::new().spawn(move || drop(also.send(other()))).map_err(failed)?;
+    let mut found = None;
+    for _ in 0..2 {
+        match told.recv() {
+            Ok(Ok(outcome)) => found = found.or(outcome),
+            Ok(Err(first)) => {
+                return Err(match told.recv_timeout(GRACE) {
+                    Ok(Err(second)) => Error::Config(format!("{first}; the other end: {second}")),
+                    _ => first,
+                });
+            }
+            Err(_) => return Err(Error::Config("an end has failed".to_owned())),
+        }
+    }
+    Ok(found)
+}
+
+/// Opens the end of each way that is this rank's.
+fn open(nic: &Nic, boards: &[Board; WAYS], ways: [Thresholds; WAYS], rank: usize) -> Result<Ends> {
+    let end = |(n, (thresholds, board)): (usize, (&Thresholds, &Board))| {
+        let name = format!("calibrate-{n}-{}", std::process::id());
+        let mut options = SessionOptions::new(name, rank, 2);
+        options.thresholds = *thresholds;
+        // Who sleeps measures how soon it was woken.
+        options.policy = Policy::Latency;
+        options.patience = Some(PATIENCE);
+        let rails = vec![("nic".to_owned(), RailPort::Vi(nic.open_again()))];
+        let session = Session::open(options, rails, &Directory::Local(board.clone()))?;
+        let channel = session.channel(0, &[])?;
+        Ok((session, channel))
+    };
+    ways.iter().zip(boards).enumerate().map(end).collect()
+}
+
+/// The end that sends back what it gets.
+fn answer(ends: &Ends, rounds: Rounds) -> Result<()> {
+    let mut buffer = vec![0; SIZES[SIZES.len() - 1]];
+    for size in SIZES {
+        for (_, channel) in (0..rounds.batches).flat_map(|_| ends) {
+            for _ in 0..rounds.batch {
+                receive(channel, 0, &mut buffer[..size])?;
+                send(channel, 0, &buffer[..size])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The end that measures.
+fn ask(ends: &Ends, rounds: Rounds) -> Result<Vec<[u64; WAYS]>> {
+    let from = vec![1; SIZES[SIZES.len() - 1]];
+    let mut into = from.clone();
+    SIZES.iter().map(|size| of_size(ends, &from[..*size], &mut into[..*size], rounds)).collect()
+}
+
+fn of_size(ends: &Ends, from: &[u8], into: &mut [u8], rounds: Rounds) -> Result<[u64; WAYS]> {
     let mut times: [Vec<u64>; WAYS] = Default::default();
-    for n in 0..batches {
+    for n in 0..rounds.batches {
         for ((_, channel), times) in ends.iter().zip(&mut times) {
-            for _ in 0..batch {
+            for _ in 0..rounds.batch {
                 let start = Instant::now();
                 send(channel, 1, from)?;
                 receive(channel, 1, into)?;
@@ -195,6 +243,21 @@ mod tests {
             read: *read,
         };
         SIZES.iter().zip(times).map(sample).collect()
+    }
+
+    #[test]
+    fn an_end_that_fails_is_not_waited_for_by_the_other() {
+        let fail = |why: &str| Err::<Option<u8>, _>(Error::Config(why.to_owned()));
+        let waits = || {
+            thread::sleep(Duration::from_secs(600));
+            Ok(None)
+        };
+        assert!(both(move || fail("no memory"), waits).unwrap_err().to_string().contains("no memory"));
+        assert!(both(waits, move || fail("no memory")).unwrap_err().to_string().contains("no memory"));
+        // One that fails since the other has may be quicker to tell.
+        let told = both(move || fail("no memory"), move || fail("the peer left")).unwrap_err().to_string();
+        assert!(told.contains("no memory") && told.contains("the peer left"), "{told}");
+        assert_eq!(both(|| Ok(None), || Ok(Some(7))).unwrap(), Some(7));
     }
 
     const USUAL: Thresholds = Thresholds { inline: 99, gather: 9, long: 9, read: 9 };

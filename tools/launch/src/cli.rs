@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
+use uvia_driver::text;
 use uvia_message::Description;
 use uvia_tools::Failure;
 
@@ -89,8 +90,7 @@ impl Cli {
     /// The session's description.
     pub fn description(&self) -> Result<String, Failure> {
         if let Some(path) = &self.session {
-            return std::fs::read_to_string(path)
-                .map_err(|e| Failure::failed(format!("reading {}: {e}", path.display())));
+            return text::read(path).map_err(|e| Failure::failed(format!("reading {}: {e}", path.display())));
         }
         let name = format!("job-{}", std::process::id());
         let mut text = format!("name = \"{name}\"\nranks = {}\n", self.ranks.unwrap_or(1));

@@ -1,6 +1,7 @@
 //! Starts the ranks of a session, on this host and on others, and tells them where they are.
 
 mod cli;
+mod program;
 mod ranks;
 mod remote;
 

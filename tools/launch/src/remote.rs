@@ -1,9 +1,10 @@
 //! Ranks on other hosts.
 
-use std::io;
 use std::process::{Command, Stdio};
 
 use uvia_tools::{Failure, Tied};
+
+use crate::program;
 
 /// Starts the rest of its words, in a process group of their own, and ends that when its standard input ends: a remote shell
 /// whose client is gone leaves what it has started. The watcher holds no output, so that the remote shell ends with the rank.
@@ -43,9 +44,10 @@ pub fn command(
 /// A program that is ended with the launcher.
 ///
 /// # Errors
-/// The system does not tell where the launcher's own program is.
-pub fn tied(program: &str) -> io::Result<Command> {
-    Tied::command(program)
+/// There is no such program; or the system does not tell where the launcher's own is.
+pub fn tied(program: &str) -> Result<Command, Failure> {
+    program::check(program)?;
+    Ok(Tied::command(program)?)
 }
 
 /// A word as a shell takes it for one.

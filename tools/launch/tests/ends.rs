@@ -215,9 +215,12 @@ fn the_command_line_is_explained_and_checked() {
             "/nonexistent/shell",
         ),
         (&["-n", "2", "false"], "rank"),
+        (&["--session", "/dev/zero", "true"], "/dev/zero"),
     ] {
         let output = launch(words, &[]);
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && errors.contains(says), "{words:?}: {errors}");
+        // Not once for each rank, and not by the way of how it was tried.
+        assert_eq!(errors.lines().count(), 1, "{errors}");
     }
 }

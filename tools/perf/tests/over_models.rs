@@ -3,6 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use serde_json::Value;
 use uvia_models::machine::Kind;
@@ -169,6 +171,47 @@ fn one_listening_end_answers_all_that_is_asked() {
         rows(&line, &asked).iter().for_each(|row| check(&line, row));
     }
     assert!(answers.0.try_wait().unwrap().is_none(), "it listens on");
+}
+
+#[test]
+fn a_client_that_was_gone_before_it_was_accepted_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = serve(folder.path());
+    let [a, b] = models.names() else { panic!("two models") };
+    let mut listen = perf("lat --listen --name b --nic", std::slice::from_ref(b));
+    let mut answers = Answers(listen.stderr(Stdio::piped()).spawn().unwrap());
+    let (heard, said) = mpsc::channel();
+    let errors = BufReader::new(answers.0.stderr.take().unwrap());
+    std::thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| heard.send(line)));
+    let waiting = said.recv().unwrap();
+    let mac = waiting.rsplit_once('(').and_then(|(_, mac)| mac.strip_suffix(')')).unwrap();
+    let ask = |line: &str| {
+        let mut ask = perf(&format!("{line} --json --to {mac} --name a --nic"), std::slice::from_ref(a));
+        ask.stdout(Stdio::piped());
+        ask
+    };
+    let signal = |which: &str| {
+        let outcome = Command::new("kill").args([which, &answers.0.id().to_string()]).status().unwrap();
+        assert!(outcome.success());
+    };
+    // Who asks is killed before the other end looks. How long it takes to ask, nobody tells.
+    let gone = [1, 3, 9].into_iter().any(|seconds| {
+        signal("-STOP");
+        let mut ghost = ask("lat").spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(seconds));
+        ghost.kill().unwrap();
+        ghost.wait().unwrap();
+        signal("-CONT");
+        said.recv_timeout(Duration::from_secs(20)).is_ok_and(|line| {
+            assert!(line.contains("was gone") && line.ends_with("waiting for the next"), "{line}");
+            true
+        })
+    });
+    assert!(gone, "no request of the client that was killed has come");
+    let line = "lat --iterations 300";
+    rows(line, &ask(line).output().unwrap()).iter().for_each(|row| check(line, row));
+    // One was served, which is all.
+    assert!(answers.0.wait().unwrap().success());
 }
 
 #[test]

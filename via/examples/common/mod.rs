@@ -3,6 +3,8 @@
 //! `EXAMPLE NIC` waits for another; `EXAMPLE NIC example` connects to that one, which calls itself so. A NIC is a PCI
 //! address, `vfio-user:PATH`, or with no adapter at all `shm:NAME`, between programs of one host.
 
+use std::fmt::Display;
+use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -14,6 +16,17 @@ use uvia::{
 /// How long anything may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 const DEPTH: usize = 16;
+
+/// How the program ends: with what was wrong, in the error's own words.
+pub fn tell<E: Display>(outcome: std::result::Result<(), E>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("{e}");
+            ExitCode::FAILURE
+        }
+    }
+}
 
 /// One end of a connection.
 pub struct End {

@@ -1,7 +1,10 @@
 //! Rank 0 reads a file, and all others write copies of it: the file goes down a tree.
 //! `uvia-launch -n 8 broadcast FROM TO`, where TO gets the rank's number appended.
 
+mod common;
+
 use std::error::Error;
+use std::process::ExitCode;
 
 use uvia_message::{Channel, ReceiveMode, Result, SendMode, Session};
 
@@ -23,7 +26,7 @@ fn send(channel: &Channel, child: usize, data: &[u8]) -> Result<()> {
     })
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn run() -> std::result::Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [from, to] = &words[..] else { return Err("usage: broadcast FROM TO".into()) };
     let session = Session::from_environment()?;
@@ -41,4 +44,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         std::fs::write(&name, &data).map_err(|e| format!("{name}: {e}"))?;
     }
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

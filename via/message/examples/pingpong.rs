@@ -1,7 +1,10 @@
 //! Two ranks send a message back and forth, and rank 0 prints half of a round trip:
 //! `uvia-launch -n 2 pingpong [BYTES [ROUNDS]]`.
 
+mod common;
+
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Instant;
 
 use uvia_message::{ReceiveMode, SendMode, Session};
@@ -9,7 +12,7 @@ use uvia_message::{ReceiveMode, SendMode, Session};
 /// Round trips before those that are measured.
 const WARM: u32 = 10;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn run() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let size: usize = words.next().map_or(Ok(64), |word| word.parse())?;
     let rounds: u32 = words.next().map_or(Ok(1000), |word| word.parse())?;
@@ -42,4 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{size} bytes: {half:.2} us");
     }
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

@@ -1,6 +1,9 @@
 //! A token goes round all ranks, each of which adds its own number: `uvia-launch -n 4 ring [ROUNDS]`.
 
+mod common;
+
 use std::error::Error;
+use std::process::ExitCode;
 
 use uvia_message::{Channel, Result, Session, Source};
 
@@ -8,7 +11,7 @@ fn receive(channel: &Channel) -> Result<u64> {
     channel.receive(Source::Any, |message| message.get())
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn run() -> std::result::Result<(), Box<dyn Error>> {
     let rounds: u64 = std::env::args().nth(1).map_or(Ok(3), |word| word.parse())?;
     let session = Session::from_environment()?;
     let channel = session.channel(0, &[])?;
@@ -33,4 +36,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

@@ -2,7 +2,10 @@
 //! lie and columns gathered. Rank 0 gathers the plate, computes it alone too, and compares:
 //! `uvia-launch -n 6 stencil [STEPS]`.
 
+mod common;
+
 use std::error::Error;
+use std::process::ExitCode;
 
 use uvia_message::{Channel, ReceiveMode, Result, Session, Source};
 use zerocopy::IntoBytes;
@@ -148,7 +151,7 @@ fn gather(channel: &Channel, mine: Vec<f64>, grid: Grid) -> Result<Vec<f64>> {
     Ok(whole)
 }
 
-fn main() -> std::result::Result<(), Box<dyn Error>> {
+fn run() -> std::result::Result<(), Box<dyn Error>> {
     let steps: usize = std::env::args().nth(1).map_or(Ok(20), |word| word.parse())?;
     let session = Session::from_environment()?;
     let (rank, grid) = (session.rank(), Grid::new(session.size()));
@@ -173,4 +176,8 @@ fn main() -> std::result::Result<(), Box<dyn Error>> {
     let verdict = if same { "as one alone" } else { "WRONG" };
     println!("{} by {} tiles, {steps} steps: {verdict}", grid.columns, grid.rows);
     if same { Ok(()) } else { Err("the ranks have computed something else".into()) }
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

@@ -34,7 +34,7 @@ impl Calibration {
     }
 
     fn load_from(path: &Path, device: &str) -> Option<Self> {
-        let text = match std::fs::read_to_string(path) {
+        let text = match uvia_driver::text::read(path) {
             Ok(text) => text,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
             Err(e) => {

@@ -355,7 +355,7 @@ impl Session {
         let text = match (get(variable::SESSION), get(variable::FILE)) {
             (Some(text), _) => text,
             (None, Some(path)) => {
-                std::fs::read_to_string(&path).map_err(|e| Error::io(format!("reading {path}"), e))?
+                uvia_driver::text::read(&path).map_err(|e| Error::io(format!("reading {path}"), e))?
             }
             (None, None) => return Err(lacking(variable::SESSION)),
         };

@@ -56,6 +56,20 @@ fn finish(program: &str, children: Vec<Child>) -> String {
 }
 
 #[test]
+fn what_is_wrong_is_told_in_words() {
+    for program in ["broadcast", "pingpong", "ring", "stencil"] {
+        let mut command = Command::new(example(program));
+        if program == "broadcast" {
+            command.args(["from", "to"]);
+        }
+        let output = command.env_remove(variable::RANK).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let lacking = format!("session: {} is not set: start the program by uvia-launch\n", variable::RANK);
+        assert_eq!((output.status.code(), &*errors), (Some(1), &*lacking), "{program}");
+    }
+}
+
+#[test]
 fn a_ping_pong_goes_on_every_port() {
     for rails in [&[VI][..], &[TCP], &[SHARED], &[VI, TCP]] {
         for size in ["64", "300000"] {

@@ -87,6 +87,11 @@ fn who_is_waited_for_does_not_ask() {
 /// their messages.
 #[test]
 fn who_answers_sends_no_packet_beside_the_piece() {
+    // In one write, and in several.
+    [LONG, (9 << 20) + 1].into_iter().for_each(answers_without_packets);
+}
+
+fn answers_without_packets(len: usize) {
     const WANTED: usize = 4;
     let change = |options: &mut SessionOptions| {
         endless(options);
@@ -96,7 +101,7 @@ fn who_answers_sends_no_packet_beside_the_piece() {
         let other = 1 - session.rank();
         let channel = session.channel(0, &[]).unwrap();
         channel.connect(other).unwrap();
-        let (mut buffer, mut room, start) = (vec![1; LONG], vec![0; LONG], Instant::now());
+        let (mut buffer, mut room, start) = (vec![1; len], vec![0; len], Instant::now());
         let receive = |room: &mut [u8]| {
             channel.receive(other, |message| message.cheaper(room, SendMode::Cheaper)).unwrap();
         };

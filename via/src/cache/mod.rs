@@ -119,7 +119,8 @@ impl RegistrationCache {
     }
 
     /// Memory of the program's, registered: kept from an earlier lease, or now. Where it is kept, this takes neither a
-    /// system call nor an allocation.
+    /// system call nor an allocation. Its region may be larger: should the program unmap a part of that which nobody leases
+    /// any more, the region is gone as a whole, and a transfer that is under way with this lease fails.
     ///
     /// # Errors
     /// As [`Nic::register`]; [`Error::Parameter`] in a child of a process that was forked, where no NIC works.
@@ -127,7 +128,8 @@ impl RegistrationCache {
     /// # Safety
     /// Until the lease is dropped, and all descriptors with segments of it have come back, the memory stays mapped, and
     /// is reached by volatile or atomic access only while such a descriptor is posted or a peer may write it. Then it is
-    /// the program's again, to free, unmap or use otherwise as it likes, with no word to the cache.
+    /// the program's again, to free, unmap or use otherwise as it likes, with no word to the cache: a read of a peer's that
+    /// is not wholly answered then ends with its connection.
     pub unsafe fn lease(&self, address: *mut u8, len: usize) -> Result<Lease> {
         // SAFETY: the caller's promise.
         unsafe { self.lease_for(address, len, true) }

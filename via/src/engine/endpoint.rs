@@ -78,8 +78,9 @@ pub(super) struct Endpoint {
     pub(super) expected: Expected,
     /// What is posted may name memory that the program has unmapped: only the ways that look are taken.
     pub(super) wary: bool,
-    /// Such memory was to be sent: the connection is to be broken.
-    pub(super) mislaid: bool,
+    /// Such memory was to be sent, or memory that the peer may not read any more: the connection is to be broken, for this
+    /// reason.
+    pub(super) mislaid: Option<ConnectionLoss>,
     /// It is in the list of those who wait for the adapter.
     pub(super) queued: bool,
     /// Names it as the owner of a frame's payload; the work's number is added.
@@ -124,7 +125,7 @@ impl Endpoint {
     pub(super) fn new(id: ViId, attributes: &ViAttributes, core: &mut Core) -> Self {
         Self {
             wary: core.regions.has_lost(),
-            mislaid: false,
+            mislaid: None,
             id,
             state: ViState::Idle,
             calm: false,
@@ -376,7 +377,7 @@ impl Endpoint {
             }
         }
         self.stir();
-        self.mislaid = false;
+        self.mislaid = None;
         self.identity = 0;
         self.peer_identity = 0;
         self.handshake = None;
@@ -405,9 +406,10 @@ impl Endpoint {
             {
                 Status::REMOTE_DESCRIPTOR_ERROR
             }
-            ConnectionLoss::PeerSilent | ConnectionLoss::PeerReset | ConnectionLoss::Adapter => {
-                Status::TRANSPORT_ERROR
-            }
+            ConnectionLoss::PeerSilent
+            | ConnectionLoss::PeerReset
+            | ConnectionLoss::RequesterGone
+            | ConnectionLoss::Adapter => Status::TRANSPORT_ERROR,
             _ => Status::FLUSHED,
         };
         self.report_loss(loss, out);

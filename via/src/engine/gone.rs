@@ -1,7 +1,8 @@
 //! Memory that the program has unmapped under its registration.
 //!
 //! The short ways follow addresses without asking. So whoever might meet such memory takes the long ways, until nothing
-//! names it any more; these ask, and end what needs it.
+//! names it any more; these ask, and end what needs it. So does an answer to a peer's read whose memory the peer may not
+//! read any more: its owner may unmap that as it likes.
 
 use super::core::Core;
 use super::endpoint::Endpoint;
@@ -26,7 +27,7 @@ impl Endpoint {
     /// What was to be sent, or answered, is gone: its descriptor has failed, and the connection is to be broken.
     #[cold]
     pub(super) fn mislay<O: Output + ?Sized>(&mut self, work: u32, answer: bool, out: &mut O) {
-        self.mislaid = true;
+        self.mislaid = Some(ConnectionLoss::MemoryGone);
         if answer {
             // Of which this end has no descriptor.
             out.error(self.id, ErrorCode::RdmaReadProtection);
@@ -35,10 +36,27 @@ impl Endpoint {
         }
     }
 
-    /// Breaks the connection over memory that is gone.
+    /// What was to be answered may not be read by the peer any more: the connection is to be broken.
     #[cold]
-    pub(super) fn lose_memory<O: Output + ?Sized>(&mut self, core: &mut Core, now: Time, out: &mut O) {
-        self.break_off(core, now, ConnectionLoss::MemoryGone, Some(CloseReason::MemoryGone), out);
+    pub(super) fn withdraw<O: Output + ?Sized>(&mut self, out: &mut O) {
+        self.mislaid = Some(ConnectionLoss::RdmaProtection);
+        out.error(self.id, ErrorCode::RdmaReadProtection);
+    }
+
+    /// Breaks the connection over memory that is gone, or withdrawn from the peer.
+    #[cold]
+    pub(super) fn lose_memory<O: Output + ?Sized>(
+        &mut self,
+        core: &mut Core,
+        now: Time,
+        loss: ConnectionLoss,
+        out: &mut O,
+    ) {
+        let reason = match loss {
+            ConnectionLoss::RdmaProtection => CloseReason::RdmaProtection,
+            _ => CloseReason::MemoryGone,
+        };
+        self.break_off(core, now, loss, Some(reason), out);
     }
 
     /// The first receive names memory that is gone, if it is that.

@@ -98,7 +98,7 @@ impl Endpoint {
         if handshake.expires <= now {
             if self.state == ViState::Connected {
                 let tell = Some(CloseReason::Silent);
-                self.break_off(core, now, ConnectionLoss::PeerSilent, tell, out);
+                self.break_off(core, now, ConnectionLoss::RequesterGone, tell, out);
             } else {
                 self.give_up(core, now, out);
                 self.fail_request(ConnectFailure::Timeout, out);

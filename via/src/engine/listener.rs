@@ -12,7 +12,8 @@ use crate::{Error, NetAddress, Result};
 
 /// Requests of all listeners together, those included that were handed out and not decided yet.
 const MAX_REQUESTS: usize = 4096;
-/// Requests that were decided and are remembered, since they may come again.
+/// Requests that were decided and are remembered, since they may come again; and as many that found nobody, apart, so that
+/// strangers push out only what strangers asked.
 const REMEMBERED: usize = 256;
 
 struct Listener {
@@ -93,6 +94,9 @@ pub(super) struct Listeners {
     slots: Vec<(u32, Option<Listener>)>,
     requests: Vec<Pending>,
     decided: VecDeque<Decided>,
+    /// Those that found nobody, or were given up before they were heard: who asked is told so for each copy, and has been
+    /// told already. Should somebody listen there now, the copy is nothing to him.
+    unmatched: VecDeque<(MacAddress, u64)>,
     counter: u64,
 }
 
@@ -167,7 +171,13 @@ impl Listeners {
                 None => Arrival::Accepted,
             };
         }
-        let Some(listener) = self.find(offer.remote) else { return Arrival::NoMatch };
+        if self.unmatched.contains(&(peer, envelope.sender)) {
+            return Arrival::NoMatch;
+        }
+        let Some(listener) = self.find(offer.remote) else {
+            self.remember_unmatched(peer, envelope.sender);
+            return Arrival::NoMatch;
+        };
         let waiting = self.requests.iter().filter(|r| r.listener == listener && !r.handed_out).count();
         let backlog = self.slots[listener.slot as usize].1.as_ref().map_or(0, |l| l.backlog);
         // Even when there is no room in all, who waits in vain elsewhere keeps nobody from a place of its own here.
@@ -251,7 +261,19 @@ impl Listeners {
         self.requests.retain(|r| r.identity != identity || r.peer != peer);
         if self.requests.len() != before {
             self.remember(peer, identity, None);
+        } else if !self.decided.iter().any(|d| d.identity == identity && d.peer == peer) {
+            self.remember_unmatched(peer, identity);
         }
+    }
+
+    fn remember_unmatched(&mut self, peer: MacAddress, identity: u64) {
+        if self.unmatched.contains(&(peer, identity)) {
+            return;
+        }
+        if self.unmatched.len() == REMEMBERED {
+            self.unmatched.pop_front();
+        }
+        self.unmatched.push_back((peer, identity));
     }
 
     fn remember(&mut self, peer: MacAddress, identity: u64, rejection: Option<Vec<u8>>) {
@@ -361,5 +383,36 @@ mod tests {
         let hosts: Vec<_> =
             std::iter::from_fn(|| listeners.next(id)).map(|request| request.remote.host).collect();
         assert_eq!(hosts, [1, 1, 2, 2, 3, 3, 4, 4].map(host), "in the order in which they came");
+    }
+
+    #[test]
+    fn a_copy_of_what_found_nobody_finds_nobody() {
+        let mut listeners = Listeners::default();
+        let comes = |listeners: &mut Listeners, identity: u64| {
+            let envelope = Envelope { to: [2; 6], from: host(1).0, slot: 0, identity: 0, sender: identity };
+            listeners.arrive(Time(0), &envelope, &offer(b"there"))
+        };
+        assert!(matches!(comes(&mut listeners, 1), Arrival::NoMatch));
+        // Given up before it has come.
+        listeners.cancel(host(1), 2);
+        let id = listeners.listen(b"there", 8).unwrap();
+        for identity in [1, 2, 1] {
+            assert!(matches!(comes(&mut listeners, identity), Arrival::NoMatch), "{identity}");
+        }
+        assert!(listeners.next(id).is_none(), "a client that has been turned away waits");
+        // Who asks again is another, and what another host calls so is.
+        assert!(matches!(comes(&mut listeners, 3), Arrival::Waits(_)));
+        assert!(arrive(&mut listeners, 2, 1, b"there"));
+        // One that was decided stays so, whatever its sender says later.
+        let request = listeners.next(id).unwrap();
+        listeners.accept(request.id);
+        listeners.cancel(host(1), 3);
+        assert!(matches!(comes(&mut listeners, 3), Arrival::Accepted));
+        // Strangers are many, and remembered for a while.
+        for n in 0..10 * REMEMBERED as u64 {
+            assert!(!arrive(&mut listeners, 3, n, b"nowhere"));
+        }
+        assert_eq!(listeners.unmatched.len(), REMEMBERED);
+        assert!(matches!(comes(&mut listeners, 3), Arrival::Accepted));
     }
 }

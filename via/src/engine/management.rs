@@ -258,7 +258,12 @@ impl Engine {
         if let Some((core, endpoint)) = self.connected_to(peer, envelope.identity)
             && endpoint.state == ViState::Connected
         {
-            endpoint.break_off(core, now, ConnectionLoss::PeerReset, None, out);
+            // Without a frame of its since we said yes, it had given up before.
+            let loss = match endpoint.handshake {
+                Some(_) => ConnectionLoss::RequesterGone,
+                None => ConnectionLoss::PeerReset,
+            };
+            endpoint.break_off(core, now, loss, None, out);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::hold::Stage;
 use super::receiver::{Piece, Refusal, Source, scatter};
 use crate::ring::Ring;
 use crate::wire::data;
-use crate::{Descriptor, MemoryHandle, MemoryRegion, Operation};
+use crate::{Descriptor, MemoryHandle, MemoryRegion, Operation, ViAttributes};
 
 /// Most reads of an interface that wait for their answer; more wait to be asked for.
 const READS: usize = 16;
@@ -106,6 +106,23 @@ impl Reads {
     }
 }
 
+/// Whether peers of an interface with these attributes may read the region.
+fn may_read(region: &MemoryRegion, attributes: &ViAttributes) -> bool {
+    let theirs = region.attributes();
+    theirs.rdma_read && theirs.tag == attributes.tag
+}
+
+/// Whether more of an answer may be sent, for the first time or again: the peer may still read what it is from. Who has
+/// taken that right back has the memory to itself, and may unmap it. What the program has unmapped already is found where
+/// it is fetched.
+#[inline]
+pub(super) fn answers_may_go_on(answer: &SendWork, attributes: &ViAttributes) -> bool {
+    answer.descriptor.segments.iter().all(|segment| {
+        let region = segment.region();
+        may_read(region, attributes) || region.is_lost()
+    })
+}
+
 impl Endpoint {
     /// Takes the peer's request for a read, which is next in order: its answer is put into the send queue.
     pub(super) fn take_read(&mut self, core: &Core, piece: &Piece) -> Result<(), Refusal> {
@@ -133,11 +150,8 @@ impl Endpoint {
 
     /// Where in the region a read begins, if all of it is allowed.
     fn readable(&self, region: &MemoryRegion, address: u64, total: u32) -> Option<usize> {
-        let attributes = region.attributes();
-        if !attributes.rdma_read || attributes.tag != self.attributes.tag {
-            return None;
-        }
-        region.remote_offset(address, total as usize)
+        let allowed = may_read(region, &self.attributes);
+        if allowed { region.remote_offset(address, total as usize) } else { None }
     }
 
     /// Takes a part of an answer that is next in order.

@@ -44,7 +44,10 @@ impl Nic {
     /// # Safety
     /// Until the last clone of the region and the last descriptor with it are gone, the memory is reached by volatile
     /// or atomic access only while a descriptor with it is posted or a peer may write it. It stays mapped as long;
-    /// where it is watched, it stays so while a transfer is under way.
+    /// where it is watched, it stays so while a transfer may be under way: a descriptor with it is posted on a connected
+    /// interface, or a peer writes or reads it. The system tells of an unmapping when the pages are gone already, so that a
+    /// copy which the NIC makes in that moment faults: the program is killed by SIGSEGV. [`Nic::deregister`] says whether
+    /// anything may be under way.
     pub unsafe fn register(
         &self,
         address: *mut u8,

@@ -40,7 +40,7 @@ impl Config {
         SYSTEM.get_or_init(|| {
             let given = std::env::var_os("UVIA_CONF").map(PathBuf::from);
             let path = given.clone().unwrap_or_else(|| DEFAULT.into());
-            match std::fs::read_to_string(&path) {
+            match uvia_driver::text::read(&path) {
                 Ok(text) => {
                     let (config, complaints) = Self::parse(&text);
                     for (line, why) in complaints {

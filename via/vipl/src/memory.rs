@@ -216,13 +216,24 @@ pub(crate) fn deregister(nic: &Arc<Nic>, address: *mut u8, handle: u32) -> Resul
         .as_ref()
         .filter(|found| found.region.handle().0 == handle && found.address == address.addr())
         .ok_or(Return::InvalidParameter)?;
-    if found.region.users() > 1 || found.copies.iter().any(|copy| copy.users() > 1) {
+    // Copies are for interfaces of the program's own, which get to know none while the lock is held.
+    if found.copies.iter().any(|copy| copy.users() > 1) {
         return Err(Return::ErrorResource);
     }
-    let gone = slot.take();
-    drop(regions);
-    drop(gone);
-    Ok(())
+    let Some(found) = slot.take() else { return Err(Return::InvalidParameter) };
+    let Registered { region, copies, .. } = found;
+    // Peers may take hold of it until the NIC ends it.
+    match nic.device.nic.deregister(region) {
+        Ok(()) => {
+            drop(regions);
+            drop(copies);
+            Ok(())
+        }
+        Err((region, _)) => {
+            *slot = Some(Registered { region, copies, ..found });
+            Err(Return::ErrorResource)
+        }
+    }
 }
 
 /// VipQueryMem.

@@ -1,5 +1,6 @@
 //! The two ends in two processes, which may be on two hosts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -77,6 +78,8 @@ pub struct Server<'a> {
     listener: Listener,
     timeout: Duration,
     stop: AtomicBool,
+    /// The client that is served was gone before it was accepted.
+    gone: Arc<AtomicBool>,
 }
 
 impl<'a> Server<'a> {
@@ -85,7 +88,8 @@ impl<'a> Server<'a> {
     /// # Errors
     /// Somebody of this NIC listens already.
     pub fn new(nic: &'a Nic, timeout: Duration) -> Result<Self, Failure> {
-        Ok(Self { nic, listener: nic.listen(DISCRIMINATOR, 4)?, timeout, stop: AtomicBool::new(false) })
+        let listener = nic.listen(DISCRIMINATOR, 4)?;
+        Ok(Self { nic, listener, timeout, stop: AtomicBool::new(false), gone: Arc::default() })
     }
 
     /// No client is waited for any more.
@@ -93,7 +97,7 @@ impl<'a> Server<'a> {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Serves one client after the other, or one.
+    /// Serves one client after the other, or one. One that was gone when it was accepted, and has never spoken, is none.
     ///
     /// # Errors
     /// The client failed, and there is to be no other.
@@ -119,7 +123,14 @@ impl<'a> Server<'a> {
                 request.reject(b"uvia-perf: unknown test or version")?;
                 continue;
             };
+            self.gone.store(false, Ordering::Relaxed);
             let outcome = self.serve(request, &order);
+            if let Err(Failure::Failed(what)) = &outcome
+                && self.gone.load(Ordering::Relaxed)
+            {
+                eprintln!("uvia-perf: {what}; waiting for the next");
+                continue;
+            }
             begun = (outcome.is_ok() && order.more).then(Instant::now);
             proceed(outcome, keep)?;
             if begun.is_none() && !keep {
@@ -130,7 +141,11 @@ impl<'a> Server<'a> {
 
     fn serve(&self, request: Request, order: &Order) -> Result<(), Failure> {
         let size = order.size as usize;
-        let side = || Side::new(self.nic, &order.manner, order.window, self.timeout);
+        let side = || {
+            let mut side = Side::new(self.nic, &order.manner, order.window, self.timeout)?;
+            side.gone = self.gone.clone();
+            Ok::<_, Failure>(side)
+        };
         let mut arrivals =
             Arrivals { server: self, host: request.peer().address.host, first: Some(request), order };
         match (order.test, order.op) {

@@ -1,5 +1,7 @@
 //! One end of a connection: an interface with its completion queue and memory.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use uvia::{
@@ -49,6 +51,8 @@ pub struct Side {
     spin: Spin,
     /// How long the other end may keep silent.
     patience: Duration,
+    /// Set when the other end turns out to have been gone before its connection was accepted.
+    pub gone: Arc<AtomicBool>,
 }
 
 impl Side {
@@ -104,6 +108,7 @@ impl Side {
             tag,
             spin: Spin::default(),
             patience,
+            gone: Arc::default(),
         })
     }
 
@@ -219,11 +224,20 @@ impl Side {
     #[cold]
     fn broken(&self, done: &Done) -> Failure {
         match self.vi.loss() {
-            Some(loss) => Failure::failed(format!("the connection was lost: {loss}")),
+            Some(loss) => self.lost(loss),
             None => {
                 Failure::failed(format!("a {:?} completed with {:?}", done.queue, done.descriptor.status()))
             }
         }
+    }
+
+    #[cold]
+    fn lost(&self, loss: ConnectionLoss) -> Failure {
+        if loss == ConnectionLoss::RequesterGone {
+            // Relaxed: read by the thread that made it.
+            self.gone.store(true, Ordering::Relaxed);
+        }
+        Failure::failed(format!("the connection was lost: {loss}"))
     }
 
     /// Sleeps until there is a completion, for a moment at most. What it was comes with the next poll.
@@ -260,7 +274,7 @@ impl Side {
         }
         match self.vi.loss() {
             Some(ConnectionLoss::PeerDisconnected) | None => Ok(()),
-            Some(loss) => Err(Failure::failed(format!("the connection was lost: {loss}"))),
+            Some(loss) => Err(self.lost(loss)),
         }
     }
 
@@ -325,7 +339,7 @@ impl Idling {
     fn look(&mut self, side: &Side) -> Result<(), Failure> {
         if side.vi.state() != ViState::Connected {
             return Err(match side.vi.loss() {
-                Some(loss) => Failure::failed(format!("the connection was lost: {loss}")),
+                Some(loss) => side.lost(loss),
                 None => Failure::failed("the other end left before the test was done"),
             });
         }

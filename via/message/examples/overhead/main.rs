@@ -7,8 +7,11 @@
 //! `overhead --count vi|message BYTES ROUNDS` does one kind only, for counting instructions.
 
 mod bare;
+#[path = "../common/mod.rs"]
+mod common;
 mod layer;
 
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -197,7 +200,7 @@ fn counted_rounds(rounds: usize, time: &AtomicU64, mut round: impl FnMut() -> Ou
     Ok(())
 }
 
-fn main() -> Outcome<()> {
+fn run() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
@@ -222,4 +225,8 @@ fn main() -> Outcome<()> {
     }
     // Without the farewell: one thread cannot take leave of itself.
     std::process::exit(0)
+}
+
+fn main() -> ExitCode {
+    common::tell(run())
 }

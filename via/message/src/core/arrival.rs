@@ -136,12 +136,14 @@ impl Core {
         self.arrived_data(rail, id, Arrived::short(rail, packet))
     }
 
-    /// Word has come of a message that is one long piece, which came with it.
+    /// Word has come of a message that is one long piece, the last `len` bytes of which came with it. The peer is not taken
+    /// at its word: without a place for that piece nothing can have come.
     pub(super) fn arrived_with_word(
         &mut self,
         rail: usize,
         id: LinkId,
         packet: Packet,
+        len: usize,
         word: u32,
     ) -> Result<()> {
         let overtakes = self.rails[rail].port.overtakes(id);
@@ -149,6 +151,10 @@ impl Core {
         if connection.several || overtakes {
             self.rails[rail].port.give_back(id, packet);
             return self.broke(rail, id, "word of a message without a number, where all have one");
+        }
+        if let Err(what) = connection.check_word(len) {
+            self.rails[rail].port.give_back(id, packet);
+            return self.broke(rail, id, what);
         }
         let short = Short::from(word);
         connection.heard(short.data_freed, short.control_freed);

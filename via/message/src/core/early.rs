@@ -13,7 +13,7 @@
 
 use super::connection::{Arrived, Connection, NO_RAIL, Way};
 use super::control::Control;
-use super::long::{Grants, LongIn, LongOut, Start};
+use super::long::{Grants, LongIn, LongOut, Start, last_put};
 use super::{Carrier, Core, Intake, Outset};
 use crate::packet::{Grant, flag};
 use crate::port::LinkId;
@@ -82,6 +82,20 @@ impl Connection {
             return 0;
         }
         (len / BYTES).min(LOOKS) << self.doublings
+    }
+
+    /// Whether word of the next message may come now, by a put of so many bytes: its receiver waits and has named the place
+    /// of its only piece, nothing of it has come, and the put was one that ends the piece. What else was put, and where, only
+    /// the peer knows: its bytes are what it makes of them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check_word(&self, len: usize) -> std::result::Result<(), &'static str> {
+        let piece = match &self.longs_in[..] {
+            [long] if self.awaited && self.inbox.is_empty() && long.pull.is_none() => long.span.len,
+            _ => return Err("word of a message that nobody had named a place for"),
+        };
+        if len == last_put(piece) { Ok(()) } else { Err("word of a message whose end was not put") }
     }
 
     /// Whether a place may be named ahead for a piece of so many bytes: its message is the next, and nothing of it has come.
@@ -456,6 +470,75 @@ mod tests {
         assert_eq!(*record.lock().unwrap(), ["exposes", "names the place", "leaves", "conceals"]);
         let connection = core.connection(id);
         assert!(connection.failed.is_some() && !connection.unpacking && !connection.awaited);
+    }
+
+    /// A peer's word is none, and ends the connection for this reason; nothing is delivered.
+    fn refuses_word(core: &mut Core, len: usize, why: &str) {
+        let id = core.id(0, PEER);
+        let before = core.connection(id).inbox.len();
+        let packet = Packet { index: 0, epoch: 0, span: Span::NONE };
+        core.arrived_with_word(0, id, packet, len, 0).unwrap();
+        let connection = core.connection(id);
+        let failed = connection.failed.as_ref().expect("the connection has ended").to_string();
+        assert!(failed.contains(why), "{failed}");
+        assert_eq!(connection.inbox.len(), before, "{why}");
+    }
+
+    #[test]
+    fn word_is_taken_once_of_a_piece_whose_place_was_named() {
+        let packet = Packet { index: 0, epoch: 0, span: Span::NONE };
+        for len in [LONG, (4 << 20) + 1, 8 << 20] {
+            let (mut core, ..) = connected(None);
+            let mut room = vec![0; len];
+            // SAFETY: nobody writes there: the port is none.
+            let id = unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)).unwrap().unwrap() };
+            let last = if len == LONG { LONG } else { (len - 1) % (4 << 20) + 1 };
+            core.arrived_with_word(0, id, packet, last, 0).unwrap();
+            assert!(core.connection(id).failed.is_none());
+            // Another one has no place, and does not keep the first from being taken.
+            refuses_word(&mut core, last, "nobody had named a place");
+            let mut intake = Intake::new();
+            assert!(core.take_awaited(id, &mut intake).unwrap());
+            assert!(core.end_awaited(id, intake.current.unwrap()).unwrap());
+        }
+    }
+
+    #[test]
+    fn word_that_nobody_waits_for_ends_the_connection() {
+        let (mut core, record, _) = connected(None);
+        refuses_word(&mut core, LONG, "nobody had named a place");
+        assert_eq!(*record.lock().unwrap(), ["leaves"]);
+        // In the middle of a message: behind its first packet, and with a place for one of its pieces.
+        for with_place in [false, true] {
+            let (mut core, ..) = connected(None);
+            let id = core.id(0, PEER);
+            core.connection(id).unpacking = true;
+            let mut room = vec![0; LONG];
+            if with_place {
+                // SAFETY: nobody writes there: the port is none.
+                unsafe { core.expect_long(id, 0, Span::of_mut(&mut room)).unwrap() };
+            }
+            refuses_word(&mut core, LONG, "nobody had named a place");
+            assert!(core.next_packet(id).is_err());
+        }
+    }
+
+    #[test]
+    fn word_by_a_put_that_went_elsewhere_ends_the_connection() {
+        for len in [0, 1, LONG - 1, LONG + 1, usize::MAX] {
+            let (mut core, record, _) = connected(None);
+            let mut room = vec![0; LONG];
+            // SAFETY: nobody writes there: the port is none.
+            let id = unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)).unwrap().unwrap() };
+            refuses_word(&mut core, len, "whose end was not put");
+            let mut intake = Intake::new();
+            assert!(core.take_awaited(id, &mut intake).is_err(), "{len}");
+            core.forsake(id);
+            assert_eq!(
+                *record.lock().unwrap(),
+                ["exposes", "names the place", "leaves", "leaves", "conceals"]
+            );
+        }
     }
 
     #[test]

@@ -17,6 +17,11 @@ use crate::{Result, SendMode};
 
 /// Most bytes of one put.
 const MOST: usize = 4 << 20;
+/// Bytes of the put that ends a piece of so many, where one rail takes all.
+pub(super) fn last_put(piece: usize) -> usize {
+    piece - piece.saturating_sub(1) / MOST * MOST
+}
+
 /// Bytes of one put where several rails share a piece: small enough that the faster takes more, large enough that none
 /// waits for the next.
 const STRIPE: usize = 128 << 10;

@@ -315,7 +315,7 @@ impl Core {
         match event {
             Event::Packet(id, packet) => self.arrived(rail, id, packet),
             Event::Put(id, put) => self.put_is_over(id, put),
-            Event::Word(id, packet, word) => self.arrived_with_word(rail, id, packet, word),
+            Event::Word(id, packet, len, word) => self.arrived_with_word(rail, id, packet, len, word),
             Event::Up(id, hello) => self.up(rail, id, hello),
             Event::Down(id, why) => self.down(rail, id, why),
             Event::Inline(id) => {

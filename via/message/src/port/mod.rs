@@ -56,9 +56,9 @@ pub enum Event {
     Packet(LinkId, Packet),
     /// A put is over: the bytes are in the peer's memory, and ours are not read any more. Or a get: they are in ours.
     Put(LinkId, u64),
-    /// A put of the peer's is over that came with this word (`ViPort::put_with_word`): its bytes are in our memory.
-    /// The packet has no bytes; it is given back as any other.
-    Word(LinkId, Packet, u32),
+    /// A put of the peer's of so many bytes is over that came with this word (`ViPort::put_with_word`): its bytes are in
+    /// our memory, wherever the peer may write. The packet has no bytes; it is given back as any other.
+    Word(LinkId, Packet, usize, u32),
     /// The smallest packets can go by [`Module::Inline`](crate::Module::Inline) now, or come so: [`Port::enable_inline`].
     Inline(LinkId),
 }

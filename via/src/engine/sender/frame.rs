@@ -3,6 +3,7 @@
 use super::{Flight, Place};
 use crate::engine::core::Core;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::reads::answers_may_go_on;
 use crate::engine::{ANSWER, FrameToken, Output, PayloadPart, Sent, Time};
 use crate::wire::data::{self, Extensions, Fixed, Remote};
 use crate::wire::{ETHERNET, FIXED, crc, put_u32};
@@ -32,6 +33,10 @@ impl Endpoint {
         };
         let token = FrameToken(token);
         let work = works.get_mut(flight.work)?;
+        if flight.answer && !answers_may_go_on(work, &self.attributes) {
+            self.withdraw(out);
+            return None;
+        }
         let segments = &work.descriptor.segments[..];
         let mut parts_room;
         let mut single;

@@ -5,6 +5,7 @@ use super::{Flight, Place, WINDOW};
 use crate::Operation;
 use crate::engine::core::Core;
 use crate::engine::endpoint::Endpoint;
+use crate::engine::reads::answers_may_go_on;
 use crate::engine::{ANSWER, FrameToken, Output, PayloadPart, Sent, Time};
 use crate::wire::FIXED;
 use crate::wire::data::{self, Fixed};
@@ -39,6 +40,10 @@ impl Endpoint {
         let cursor = if answer { sender.answering } else { sender.cursor };
         let works = if answer { &mut self.reads.answers } else { &mut self.sends };
         let Some(work) = works.get_mut(cursor.work) else { return 0 };
+        // Rights change under the NIC's lock: not before this returns.
+        if answer && !answers_may_go_on(work, &self.attributes) {
+            return 0;
+        }
         let descriptor = &*work.descriptor;
         let write = match descriptor.operation {
             Operation::RdmaWrite(remote) => Some(remote),

@@ -116,8 +116,8 @@ impl Endpoint {
                 break;
             };
             if !sent {
-                if self.mislaid {
-                    return self.lose_memory(core, now, out);
+                if let Some(loss) = self.mislaid {
+                    return self.lose_memory(core, now, loss, out);
                 }
                 core.found_full(now);
                 self.enqueue(core);

@@ -114,6 +114,6 @@ fn one_that_gave_up_is_not_met() {
     assert_eq!(state(&world, 0, vi[0]), ViState::Idle);
     // The other took it for met, and is told that it is not so.
     let loss = world.hosts[1].engine.loss(vi[1]);
-    assert!(matches!(loss, None | Some(ConnectionLoss::PeerReset)), "{loss:?}");
+    assert!(matches!(loss, None | Some(ConnectionLoss::RequesterGone)), "{loss:?}");
     assert!(matches!(state(&world, 1, vi[1]), ViState::Error | ViState::ConnectPending));
 }

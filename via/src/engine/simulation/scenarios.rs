@@ -411,6 +411,32 @@ fn an_acceptance_that_does_not_fit_sends_nothing() {
 
 #[test]
 fn a_yes_that_comes_too_late_ends_at_both_ends() {
+    // What the client says when it gives up is lost; it is there still, or not even that.
+    for there in [true, false] {
+        let mut world = World::good(Tuning::default());
+        let vi = world.hosts[0].engine.create_vi(&attributes()).unwrap();
+        let server = world.hosts[1].engine.create_vi(&attributes()).unwrap();
+        let listener = world.hosts[1].engine.listen(b"there", 2).unwrap();
+        ask(&mut world, vi, b"there", 100 * MILLI);
+        world.run(MILLI);
+        let request = world.hosts[1].engine.next_request(listener).unwrap();
+        world.cut = Some(0);
+        world.run(SECOND);
+        assert!(matches!(world.event(0), Some(Event::ConnectFailed { .. })));
+        if there {
+            world.cut = None;
+        }
+        let (now, engine, port) = world.at(1);
+        engine.accept(now, request.id, server, b"", port).unwrap();
+        let patience = if there { MILLI } else { 6 * SECOND };
+        world.run(patience);
+        assert_eq!(world.hosts[1].engine.loss(server), Some(ConnectionLoss::RequesterGone));
+        assert_eq!(world.hosts[0].engine.state(vi), Some(ViState::Idle));
+    }
+}
+
+#[test]
+fn a_request_that_was_given_up_is_not_there_to_be_accepted() {
     let mut world = World::good(Tuning::default());
     let vi = world.hosts[0].engine.create_vi(&attributes()).unwrap();
     let server = world.hosts[1].engine.create_vi(&attributes()).unwrap();
@@ -419,14 +445,9 @@ fn a_yes_that_comes_too_late_ends_at_both_ends() {
     world.run(MILLI);
     let request = world.hosts[1].engine.next_request(listener).unwrap();
     world.run(SECOND);
-    assert!(matches!(world.event(0), Some(Event::ConnectFailed { .. })));
     let (now, engine, port) = world.at(1);
-    // The request was cancelled, which the server may or may not see in time.
-    if engine.accept(now, request.id, server, b"", port).is_ok() {
-        world.run(SECOND);
-        assert_eq!(world.hosts[1].engine.loss(server), Some(ConnectionLoss::PeerReset));
-    }
-    assert_eq!(world.hosts[0].engine.state(vi), Some(ViState::Idle));
+    assert!(matches!(engine.accept(now, request.id, server, b"", port), Err(Error::Parameter(_))));
+    assert_eq!(world.hosts[1].engine.state(server), Some(ViState::Idle));
 }
 
 #[test]

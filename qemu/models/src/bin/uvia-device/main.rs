@@ -2,9 +2,7 @@
 
 mod cli;
 
-use std::fs::File;
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -13,6 +11,7 @@ use clap::Parser;
 use cli::Cli;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use uvia_driver::nic::MacAddress;
+use uvia_driver::text;
 use uvia_models::AdapterMemory;
 use uvia_models::faults::Plan;
 use uvia_models::machine::Machine;
@@ -37,24 +36,11 @@ fn station(n: usize) -> MacAddress {
     MacAddress([0x02, 0x75, 0x76, b, a, n as u8])
 }
 
-/// The text of a file of faults, of which nobody has so many that it is longer than this.
-fn read(path: &Path) -> std::io::Result<String> {
-    const MOST: u64 = 16 << 20;
-    let mut text = String::new();
-    File::open(path)?.take(MOST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MOST {
-        return Err(std::io::Error::other(format!(
-            "it has more than {MOST} bytes, and is no file of faults"
-        )));
-    }
-    Ok(text)
-}
-
 fn serve(cli: &Cli) -> Result<(), String> {
     let plan = match &cli.faults {
         None => Plan::default(),
         Some(path) => {
-            let text = read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+            let text = text::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
             Plan::parse(&text).map_err(|e| format!("{}: {e}", path.display()))?
         }
     };

@@ -178,7 +178,8 @@ impl ViPort {
             return Some(self.lose(id, "it sent a packet with immediate data".to_owned()));
         };
         // The length is that of the put: nothing of the buffer was written.
+        let len = descriptor.length() as usize;
         let packet = link.received(Receive(descriptor));
-        Some(Event::Word(id, Packet { span: packet.span.first(0), ..packet }, word))
+        Some(Event::Word(id, Packet { span: packet.span.first(0), ..packet }, len, word))
     }
 }
