@@ -102,6 +102,21 @@ fn fill(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
+/// A descriptor of so many bytes of memory, in one segment or now and then in two; its context is where they begin.
+fn descriptor(rng: &mut Rng, memory: &MemoryRegion, at: usize, len: usize) -> Box<Descriptor> {
+    let whole = memory.segment(at..at + len).unwrap();
+    let segments = match rng.below(4) {
+        0 if len > 1 => {
+            let cut = at + 1 + rng.below(len - 1);
+            vec![memory.segment(at..cut).unwrap(), memory.segment(cut..at + len).unwrap()]
+        }
+        _ => vec![whole],
+    };
+    let mut descriptor = Descriptor::new(segments);
+    descriptor.context = at as u64;
+    descriptor
+}
+
 fn connect(sides: &[Side; 2], name: &[u8], rng: &mut Rng) -> Link {
     let depth = 1 + rng.below(40);
     let reliability = match rng.below(4) {
@@ -167,17 +182,7 @@ fn worker(n: usize, seed: u64, sides: &[Side; 2], stop: &AtomicBool, count: &Ato
                             break;
                         }
                         let Some(at) = free[s].pop() else { break };
-                        let mut d = if rng.below(4) == 0 {
-                            let cut = 1 + rng.below(MOST - 1);
-                            Descriptor::new(vec![
-                                memory[s].segment(at..at + cut).unwrap(),
-                                memory[s].segment(at + cut..at + MOST).unwrap(),
-                            ])
-                        } else {
-                            Descriptor::new(vec![memory[s].segment(at..at + MOST).unwrap()])
-                        };
-                        d.context = at as u64;
-                        list.push(d);
+                        list.push(descriptor(&mut rng, &memory[s], at, MOST));
                     }
                     link.receives[s] += list.len();
                     if rng.below(2) == 0 {
@@ -208,16 +213,7 @@ fn worker(n: usize, seed: u64, sides: &[Side; 2], stop: &AtomicBool, count: &Ato
                     };
                     let seed = rng.next();
                     memory[s].write(at, &fill(seed, len)).unwrap();
-                    let mut d = if rng.below(4) == 0 && len > 1 {
-                        let cut = 1 + rng.below(len - 1);
-                        Descriptor::new(vec![
-                            memory[s].segment(at..at + cut).unwrap(),
-                            memory[s].segment(at + cut..at + len).unwrap(),
-                        ])
-                    } else {
-                        Descriptor::new(vec![memory[s].segment(at..at + len).unwrap()])
-                    };
-                    d.context = at as u64;
+                    let mut d = descriptor(&mut rng, &memory[s], at, len);
                     if rng.below(5) == 0 {
                         d.immediate = Some(seed as u32);
                     }
