@@ -8,7 +8,7 @@ use super::expected::{LOOKS, VAIN};
 use crate::core::connection::Way;
 use crate::core::{Carrier, Core, Intake, Options, Rail};
 use crate::modules::Thresholds;
-use crate::packet;
+use crate::packet::{self, HEADER, Header, flag};
 use crate::port::{Buffer, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
 use crate::{Error, Result};
@@ -20,10 +20,17 @@ const PEER: usize = 1;
 struct Recorder {
     record: Arc<Mutex<Vec<&'static str>>>,
     is_broken: Arc<AtomicBool>,
+    /// The peer sends some packets inline.
+    overtakes: bool,
     bytes: Vec<u8>,
 }
 
 impl Recorder {
+    fn new(record: &Arc<Mutex<Vec<&'static str>>>, is_broken: &Arc<AtomicBool>, overtakes: bool) -> Self {
+        let (record, is_broken) = (record.clone(), is_broken.clone());
+        Self { record, is_broken, overtakes, bytes: vec![0; 1024] }
+    }
+
     fn note(&self, what: &'static str) {
         self.record.lock().unwrap().push(what);
     }
@@ -79,6 +86,10 @@ impl Port for Recorder {
 
     fn give_back(&mut self, _: LinkId, _: Packet) {}
 
+    fn overtakes(&self, _: LinkId) -> bool {
+        self.overtakes
+    }
+
     fn is_flushed(&self, _: LinkId) -> bool {
         true
     }
@@ -95,11 +106,11 @@ impl Port for Recorder {
 /// A core that is connected to one peer, the record of its port, and what breaks that.
 fn connected(patience: Option<Duration>) -> (Core, Arc<Mutex<Vec<&'static str>>>, Arc<AtomicBool>) {
     let (record, is_broken) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-    let port = Recorder { record: record.clone(), is_broken: is_broken.clone(), bytes: vec![0; 1024] };
+    let port = Recorder::new(&record, &is_broken, false);
     let options = Options {
         session: "early".to_owned(),
         rank: 0,
-        size: 2,
+        size: 3,
         packet_bytes: 1024,
         window: 8,
         thresholds: Thresholds::default(),
@@ -177,6 +188,31 @@ fn word_is_taken_once_of_a_piece_whose_place_was_named() {
         assert!(core.take_awaited(id, &mut intake).unwrap());
         assert!(core.end_awaited(id, intake.current.unwrap()).unwrap());
     }
+}
+
+/// The peer was granted a way for packets that overtake others, and has not heard so when it puts.
+#[test]
+fn word_may_come_from_a_peer_that_does_not_number_its_packets_yet() {
+    let (mut core, record, is_broken) = connected(None);
+    core.rails[0].port = Carrier::Other(Box::new(Recorder::new(&record, &is_broken, true)));
+    let mut room = vec![0; LONG];
+    // SAFETY: nobody writes there: the port is none.
+    let id = unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)).unwrap().unwrap() };
+    let sequence = core.connection(id).expected;
+    // The message behind it has overtaken it.
+    let mut bytes = [0; HEADER];
+    let (kind, flags) = (packet::kind::DATA, flag::FIRST | flag::LAST);
+    let header = Header { kind, flags, sequence: (sequence + 1).into(), ..Header::default() };
+    let span = Span::of_mut(&mut bytes);
+    // SAFETY: memory of this function's.
+    unsafe { header.write(span) };
+    core.arrived(0, id, Packet { index: 1, epoch: 0, span }).unwrap();
+    assert!(core.connection(id).inbox.is_empty());
+    core.arrived_with_word(0, id, Packet { index: 0, epoch: 0, span: Span::NONE }, LONG, 0).unwrap();
+    let connection = core.connection(id);
+    assert!(connection.failed.is_none() && connection.ahead.is_empty());
+    assert_eq!((connection.inbox.len(), connection.expected), (2, sequence + 2));
+    assert_eq!(connection.inbox.iter().map(|arrived| arrived.longs).collect::<Vec<_>>(), [1, 0]);
 }
 
 #[test]
