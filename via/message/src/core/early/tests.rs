@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::expected::{LOOKS, VAIN};
 use crate::core::connection::Way;
+use crate::core::control::Control;
 use crate::core::{Carrier, Core, Intake, Options, Rail};
 use crate::modules::Thresholds;
 use crate::packet::{self, HEADER, Header, flag};
@@ -55,7 +56,10 @@ impl Port for Recorder {
 
     fn release(&mut self, _: LinkId, _: u32) {}
 
-    fn send(&mut self, _: LinkId, buffer: Buffer, len: usize, _: bool) -> Result<()> {
+    fn send(&mut self, link: LinkId, buffer: Buffer, len: usize, _: bool) -> Result<()> {
+        if self.is_broken.load(Ordering::Relaxed) && link == PEER as LinkId {
+            return Err(Error::Failed);
+        }
         // SAFETY: a buffer of ours, that was filled.
         let header = unsafe { packet::Header::read(buffer.span.first(len)) }.expect("a packet has a header");
         self.note(if header.kind == packet::kind::GRANT {
@@ -213,6 +217,23 @@ fn word_may_come_from_a_peer_that_does_not_number_its_packets_yet() {
     assert!(connection.failed.is_none() && connection.ahead.is_empty());
     assert_eq!((connection.inbox.len(), connection.expected), (2, sequence + 2));
     assert_eq!(connection.inbox.iter().map(|arrived| arrived.longs).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn a_connection_that_cannot_go_on_keeps_no_other_from_it() {
+    let (mut core, record, is_broken) = connected(None);
+    let ids = [PEER, PEER + 1].map(|rank| core.id(0, rank));
+    for id in ids {
+        let connection = core.connection(id);
+        connection.ways[0] = Way::Up;
+        connection.active = Some(0);
+        connection.controls.push_back(Control::Refuse { message: 0 });
+        core.stir(id);
+    }
+    is_broken.store(true, Ordering::Relaxed);
+    assert!(matches!(core.settle(), Err(Error::Failed)));
+    assert_eq!(*record.lock().unwrap(), ["sends another packet"]);
+    assert!(core.connection(ids[1]).controls.is_empty());
 }
 
 #[test]
