@@ -8,6 +8,7 @@ mod connection;
 mod control;
 mod early;
 mod failover;
+mod length;
 mod long;
 mod pull;
 mod rail;

@@ -113,7 +113,9 @@ impl Core {
         if is_ended {
             return Ok(Expected::Ended);
         }
-        if self.longs(id, None).behind
+        let longs = self.longs(id, None);
+        if longs.behind
+            && !longs.refused
             && let Some(open) = self.open_packet(id)?
             // SAFETY: there are no parts.
             && unsafe { self.send_data(id, open, 0, &[], flag::FIRST | flag::LAST, 1)? }

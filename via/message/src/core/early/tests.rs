@@ -140,7 +140,7 @@ fn a_place_is_named_once_and_its_message_is_taken() {
         assert_eq!(core.await_long(0, PEER, place.first(100)).unwrap(), None, "it is short");
         let id = core.await_long(0, PEER, place).unwrap().expect("it can be named");
         assert_eq!(core.await_long(0, PEER, place).unwrap(), None, "somebody waits for it");
-        core.expect_long(id, 0, place).unwrap();
+        core.expect_long(id, 0, 0, place).unwrap();
     }
     assert_eq!(*record.lock().unwrap(), ["exposes", "names the place"]);
     let busy = core.check_incoming(0, Some(PEER));
@@ -249,7 +249,7 @@ fn word_that_nobody_waits_for_ends_the_connection() {
         let mut room = vec![0; LONG];
         if with_place {
             // SAFETY: nobody writes there: the port is none.
-            unsafe { core.expect_long(id, 0, Span::of_mut(&mut room)).unwrap() };
+            unsafe { core.expect_long(id, 0, 0, Span::of_mut(&mut room)).unwrap() };
         }
         refuses_word(&mut core, LONG, "nobody had named a place");
         assert!(core.next_packet(id).is_err());
