@@ -4,15 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::expected::{LOOKS, VAIN};
+use super::expected::{Expected, LOOKS, VAIN};
 use crate::core::connection::Way;
 use crate::core::control::Control;
-use crate::core::{Carrier, Core, Intake, Options, Rail};
+use crate::core::long::Start;
+use crate::core::{Carrier, Core, Intake, LongOut, Options, Rail};
 use crate::modules::Thresholds;
 use crate::packet::{self, HEADER, Header, flag};
 use crate::port::{Buffer, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
-use crate::{Error, Result};
+use crate::{Error, Result, SendMode};
 
 const LONG: usize = 1 << 20;
 const PEER: usize = 1;
@@ -217,6 +218,22 @@ fn word_may_come_from_a_peer_that_does_not_number_its_packets_yet() {
     assert!(connection.failed.is_none() && connection.ahead.is_empty());
     assert_eq!((connection.inbox.len(), connection.expected), (2, sequence + 2));
     assert_eq!(connection.inbox.iter().map(|arrived| arrived.longs).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn a_message_that_has_ended_is_not_given_up_for_what_fails_beside_it() {
+    for (start, is_ended) in [(Start::Ended, true), (Start::Whole, false)] {
+        let (mut core, ..) = connected(None);
+        let id = core.id(0, PEER);
+        let mut long = LongOut::new(0, Span::NONE, SendMode::Cheaper, false, None);
+        long.start = start;
+        core.connection(id).longs_out.push(long);
+        let outcome = core.has_looked(id, Err(Error::Failed));
+        assert_eq!(matches!(outcome, Ok(Some(Expected::Ended))), is_ended, "{outcome:?}");
+        // Somebody is told; and no word goes after all.
+        assert!(outcome.is_err() || matches!(core.trouble, Some(Error::Failed)));
+        assert_ne!(core.connection(id).longs_out[0].start, Start::Whole);
+    }
 }
 
 #[test]
