@@ -300,3 +300,23 @@ fn a_rank_that_leaves_in_the_middle_leaves_nobody_waiting() {
         }
     }
 }
+
+/// More than can be put at once, in one piece.
+#[test]
+fn what_takes_more_puts_than_there_may_be_is_exchanged_too() {
+    for kinds in [&[Kind::Vi][..], &[Kind::Shared], &[Kind::Vi, Kind::Vi]] {
+        run(2, kinds, endless, |session| {
+            let channel = session.channel(0, &[]).unwrap();
+            let (rank, other) = (session.rank(), 1 - session.rank());
+            let image = |rank: usize, n: usize| (n >> 12) as u8 ^ rank as u8;
+            let lengths = [(70 << 20) + 1, 66 << 20];
+            let bytes: Vec<u8> = (0..lengths[rank]).map(|n| image(rank, n)).collect();
+            let mut room = vec![0; lengths[other]];
+            for _ in 0..2 {
+                room.fill(0);
+                channel.exchange(other, &bytes, other, &mut room).unwrap();
+                assert!(room.iter().enumerate().all(|(n, byte)| *byte == image(other, n)), "{kinds:?}");
+            }
+        });
+    }
+}
