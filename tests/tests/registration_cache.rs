@@ -333,6 +333,31 @@ fn the_end_of_a_lease_ends_the_reads_of_peers_that_it_allowed() {
     }
 }
 
+/// Where one thread has memory unmapped, another's may come to lie before the kernel has told of it: that is not gone.
+#[test]
+fn memory_that_lies_where_another_thread_has_just_unmapped_some_is_not_taken_for_that() {
+    let (pair, _) = pair();
+    let ends = [cache(&pair.a, CacheLimits::default()), cache(&pair.b, CacheLimits::default())];
+    if !is_on(&ends[0]) {
+        return;
+    }
+    let rounds = if std::env::var_os("UVIA_LONG").is_some() { 40_000 } else { 4000 };
+    std::thread::scope(|scope| {
+        for cache in &ends {
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let pages = Pages::private(4 * PAGE);
+                    let leased = lease(cache, &pages, 0, 4 * PAGE);
+                    let uses = [(); 50].map(|()| leased.segment(0..PAGE).is_ok());
+                    assert!(uses.iter().all(|use_| *use_), "round {round}: it is mapped");
+                    drop(leased);
+                    pages.unmap();
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn wrong_ranges_tags_and_limits_are_refused() {
     let (pair, _) = pair();

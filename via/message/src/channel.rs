@@ -166,8 +166,10 @@ impl Channel {
     #[cold]
     fn exchange_by_two(&self, to: usize, bytes: &[u8], from: usize, room: &mut [u8]) -> Result<()> {
         std::thread::scope(|scope| {
-            let sending =
-                scope.spawn(|| self.send(to, |message| message.cheaper(bytes, ReceiveMode::Cheaper)));
+            let send = || self.send(to, |message| message.cheaper(bytes, ReceiveMode::Cheaper));
+            let sending = std::thread::Builder::new()
+                .spawn_scoped(scope, send)
+                .map_err(|e| Error::io("a thread that sends while another receives", e))?;
             let received = self.receive(from, |message| message.cheaper(room, SendMode::Cheaper));
             sending.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).and(received)
         })

@@ -57,8 +57,8 @@ pub enum Error {
         /// "to" or "from".
         way: &'static str,
     },
-    /// The sender packed another sequence than the receiver unpacks. Without descriptions only a wrong sum of lengths is
-    /// noticed, with them the first piece that differs.
+    /// The sender packed another sequence than the receiver unpacks. Without descriptions only a long piece of another
+    /// length is noticed, and a wrong sum of the others'; with them the first piece that differs.
     #[error("piece {position} from rank {rank} was packed as {packed}, and unpacked as {unpacked}")]
     Mismatch {
         /// The sender.

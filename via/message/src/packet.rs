@@ -1,7 +1,7 @@
 //! What goes between two ranks in one packet: a header of 24 bytes, and bytes of the message or of a directive. Or in no
 //! packet: the immediate data of an RDMA write, which ends a message that is one long piece ([`Short`] as a word).
 
-use zerocopy::little_endian::{U16, U32};
+use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::span::Span;
@@ -113,6 +113,8 @@ pub(crate) mod kind {
     pub(crate) const PULLED: u8 = 8;
     /// A long piece is to be read no more.
     pub(crate) const WITHDRAW: u8 = 9;
+    /// A long piece is not put where it may be: that has another length.
+    pub(crate) const LENGTH: u8 = 10;
 }
 
 /// About the bytes of a message.
@@ -128,6 +130,9 @@ pub(crate) mod flag {
     /// Of counters: the sender leaves, and waits to hear the receiver's.
     pub(crate) const LEAVING: u8 = 16;
 }
+
+/// Bytes of a long piece, as the end that says so has it: before the places that it names, or alone.
+pub(crate) type Length = U64;
 
 /// A place of a long piece, on one rail: to be put there, or to be read.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]

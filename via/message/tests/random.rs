@@ -86,7 +86,7 @@ fn session_of_programs(
         has,
         |options| {
             options.packet_bytes = packet_bytes;
-            options.window = 8;
+            options.window = [2, 3, 4, 8][Numbers(seeds.start ^ 0x7769).below(4)];
             options.thresholds = thresholds(seeds.start, options.rank, shape);
             options.describe = describe;
             if Numbers(seeds.start).below(2) == 0 {

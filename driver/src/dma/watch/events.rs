@@ -19,6 +19,7 @@ const FEATURE_ASYNC: u64 = 1 << 15;
 const IOCTL_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
 const IOCTL_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 const IOCTL_UNREGISTER: libc::Ioctl = 0x8010_aa01_u32 as libc::Ioctl;
+const IOCTL_WRITE_PROTECT: libc::Ioctl = 0xc018_aa06_u32 as libc::Ioctl;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
 const EVENT_REMAP: u8 = 0x14;
 const EVENT_REMOVE: u8 = 0x15;
@@ -71,6 +72,15 @@ impl Events {
     /// Watches them no more. What is not mapped any more needs nothing.
     pub(super) fn unregister(&self, start: usize, end: usize) {
         let _ = control(&self.0, IOCTL_UNREGISTER, &mut [start as u64, (end - start) as u64]);
+    }
+
+    /// Whether a change of watched memory is under way of which nothing was read yet: it was made, its range may be others'
+    /// already, and the event has yet to come.
+    pub(super) fn is_changing(&self) -> bool {
+        // Protection of nothing is refused for this reason first (EAGAIN, as it is for all that fills or protects
+        // memory), and otherwise for what it is.
+        let refused = control(&self.0, IOCTL_WRITE_PROTECT, &mut [0, 0, 0]);
+        refused.is_err_and(|e| e.raw_os_error() == Some(libc::EAGAIN))
     }
 
     /// Waits until there is an event. False when there never will be one more.

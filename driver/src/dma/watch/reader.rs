@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::events::{Event, Events};
 use super::fork::Mark;
@@ -76,6 +76,7 @@ impl Reader {
         if self.ended.load(Ordering::Relaxed) {
             return Err(io::ErrorKind::Unsupported.into());
         }
+        self.catch_up();
         let end = entry.end;
         self.keepers.enter(&entry.keeper);
         let key = self.table().insert(start, entry);
@@ -131,9 +132,20 @@ impl Reader {
     fn settle_long(&self) {
         let mut looks = 0;
         while self.stirring.load(Ordering::Acquire) != 0 && !self.is_forked() {
-            looks += 1;
-            if looks < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
+            pause(&mut looks);
         }
+    }
+
+    /// Waits until all that went before this call is known to have, whoever unmapped it: the kernel gives addresses to the
+    /// next before it tells of the last, and what it tells then would be taken for the end of what is watched there by
+    /// then. Who holds a keeper's lock is waited for by the reader, and so waits no longer than that.
+    fn catch_up(&self) {
+        let (mut looks, start) = (0, Instant::now());
+        while self.events.is_changing() && !self.is_forked() && start.elapsed() < PATIENCE {
+            pause(&mut looks);
+        }
+        // What was read is done.
+        self.settle();
     }
 
     /// Neither allocates nor frees once it runs: an allocator that gives memory back would wait for this very thread.
@@ -191,6 +203,12 @@ impl Reader {
             self.losses.fetch_add(table.lose(&event.range, event.loss), Ordering::Relaxed);
         }
     }
+}
+
+/// Between two looks at what another thread does.
+fn pause(looks: &mut u32) {
+    *looks += 1;
+    if *looks < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(20)) }
 }
 
 /// Has all of them stand still.

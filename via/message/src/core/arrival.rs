@@ -20,7 +20,11 @@ impl Core {
     #[inline(never)]
     fn arrived_somehow(&mut self, rail: usize, id: LinkId, packet: Packet) -> Result<()> {
         self.arrived_numbered(rail, id, packet)?;
-        // Those that have overtaken it are next.
+        self.arrived_ahead(id)
+    }
+
+    /// Those that have overtaken what has just come are next.
+    fn arrived_ahead(&mut self, id: LinkId) -> Result<()> {
         loop {
             let connection = self.connection(id);
             let expected = connection.expected;
@@ -146,9 +150,8 @@ impl Core {
         len: usize,
         word: u32,
     ) -> Result<()> {
-        let overtakes = self.rails[rail].port.overtakes(id);
         let connection = self.connection(id);
-        if connection.several || overtakes {
+        if connection.several {
             self.rails[rail].port.give_back(id, packet);
             return self.broke(rail, id, "word of a message without a number, where all have one");
         }
@@ -162,7 +165,10 @@ impl Core {
         if !connection.controls.is_empty() {
             self.stir(id);
         }
-        self.arrived_data(rail, id, Arrived::word(rail, packet))
+        self.arrived_data(rail, id, Arrived::word(rail, packet))?;
+        // Packets may overtake it that went when the peer had just been granted a way for that: those have numbers, and
+        // what went before has none.
+        self.arrived_ahead(id)
     }
 
     fn arrived_data(&mut self, rail: usize, id: LinkId, arrived: Arrived) -> Result<()> {

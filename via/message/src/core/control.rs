@@ -6,11 +6,12 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::connection::Connection;
 use super::early::EarlyGrant;
 use super::long::Start;
+use super::pull::Pull;
 use super::rail::plain_port;
 use super::stream::Open;
 use super::{Core, MAX_RAILS};
 use crate::Result;
-use crate::packet::{Grant, HEADER, Header, kind};
+use crate::packet::{Grant, HEADER, Header, Length, kind};
 use crate::port::LinkId;
 use crate::span::Span;
 
@@ -29,6 +30,8 @@ pub(super) enum Control {
     Pulled { message: u32, long: u16 },
     /// Read a long piece no more, and say when it is so.
     Withdraw { message: u32, long: u16 },
+    /// A long piece is not put where it may be: it has so many bytes.
+    Length { message: u32, long: u16, len: u64 },
 }
 
 /// Most places that may wait for a piece that is not packed yet.
@@ -55,23 +58,37 @@ impl Connection {
             Control::Done { message, long } => (kind::DONE, message, long),
             Control::Refuse { message } => (kind::REFUSE, message, 0),
             Control::Offer { message, long } => {
-                if let Some(grant) = self.take_offer(long) {
+                if let Some((len, grant)) = self.take_offer(long) {
                     // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
-                    used = unsafe { room.fill(Span::of(grant.as_bytes())) };
+                    used = unsafe { room.fill(Span::of(len.as_bytes())) };
+                    // SAFETY: as above.
+                    used += unsafe { room.skip(used).fill(Span::of(grant.as_bytes())) };
                 }
                 (kind::OFFER, message, long)
             }
             Control::Pulled { message, long } => (kind::PULLED, message, long),
             Control::Withdraw { message, long } => (kind::WITHDRAW, message, long),
+            Control::Length { message, long, len } => {
+                // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
+                used = unsafe { room.fill(Span::of(Length::new(len).as_bytes())) };
+                (kind::LENGTH, message, long)
+            }
         };
         (Header { kind, long: long.into(), message: message.into(), ..Header::default() }, used)
     }
 
-    /// Writes the places of a long piece; answers how many bytes.
+    /// Writes the length and the places of a long piece, as many as the peer's packets have room for; answers how many
+    /// bytes. None, where that is over already.
     fn write_grants(&self, long: u16, room: Span) -> usize {
-        let long = self.longs_in.iter().find(|candidate| candidate.number == long);
-        let mut used = 0;
-        for (rail, exposure) in long.map_or(&[][..], |long| &long.exposures) {
+        let Some(long) = self.longs_in.iter().find(|candidate| candidate.number == long) else { return 0 };
+        let room = room.first(self.capacity);
+        let len = Length::new(long.span.len as u64);
+        // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
+        let mut used = unsafe { room.fill(Span::of(len.as_bytes())) };
+        for (rail, exposure) in &long.exposures {
+            if room.len - used < size_of::<Grant>() {
+                break;
+            }
             let grant = Grant { rail: (*rail as u32).into(), token: exposure.token };
             // SAFETY: the buffer is ours until it is sent; `fill` keeps within it.
             used += unsafe { room.skip(used).fill(Span::of(grant.as_bytes())) };
@@ -145,9 +162,12 @@ impl Core {
                 self.refused(id, message);
                 Ok(())
             }
-            kind::OFFER => match Grant::read_from_bytes(bytes) {
-                Ok(grant) => self.offered(id, message, number, grant),
-                Err(_) => Err("an offer without a place"),
+            kind::OFFER => match Length::read_from_prefix(bytes) {
+                Ok((len, place)) => match Grant::read_from_bytes(place) {
+                    Ok(grant) => self.offered(id, message, number, Pull::new(len, grant)),
+                    Err(_) => Err("an offer without a place"),
+                },
+                Err(_) => Err("an offer without a length"),
             },
             kind::PULLED => {
                 self.pulled(id, message, number);
@@ -157,6 +177,13 @@ impl Core {
                 self.withdrawn(id, message, number);
                 Ok(())
             }
+            kind::LENGTH => match Length::read_from_bytes(bytes) {
+                Ok(len) => {
+                    self.connection(id).length_is(message, number, len);
+                    Ok(())
+                }
+                Err(_) => Err("a length of other than 8 bytes"),
+            },
             _ => Err("a packet of no known kind"),
         }
     }
@@ -170,6 +197,13 @@ impl Core {
         let (message, number) = (header.message.get(), header.long.get());
         let rails = self.rails.len();
         let connection = self.connection(id);
+        if bytes.is_empty() {
+            // Of a message that was over when this went.
+            return Ok(());
+        }
+        let Ok((len, bytes)) = Length::read_from_prefix(bytes) else {
+            return Err("a place without a length");
+        };
         let Ok(grants) = <[Grant]>::ref_from_bytes(bytes) else { return Err("a place has half a name") };
         if grants.len() > MAX_RAILS {
             return Err("a place on more rails than there can be");
@@ -177,17 +211,20 @@ impl Core {
         if let Some(long) =
             connection.longs_out.iter_mut().find(|long| long.message == message && long.number == number)
         {
-            long.grant(grants, rails);
+            let is_wrong = long.grant(len, grants, rails);
             if long.start == Start::Packet && header.acknowledge.get() != connection.sequence {
                 // What has asked for it was under way when it was named.
                 connection.has_asked_too_soon();
+            }
+            if is_wrong {
+                connection.tell_length(number);
             }
             return Ok(());
         }
         // Who waits for a message ahead may have taken the one before it sooner than we know.
         let is_meant = message.wrapping_sub(connection.message_out) <= 1;
         if is_meant && connection.early.len() < MAX_EARLY {
-            connection.keep_early(EarlyGrant { message, number, grants: grants.into() });
+            connection.keep_early(EarlyGrant { message, number, len, grants: grants.into() });
         }
         // Else of a message that is over: the receiver gave it up.
         Ok(())

@@ -17,11 +17,14 @@ mod expected;
 mod tests;
 
 use super::long::Grants;
+use crate::packet::Length;
 pub(crate) use expected::Expected;
 
 /// A place for a piece that is not packed yet: of the message that is being packed, or of the one behind it.
 pub(super) struct EarlyGrant {
     pub(super) message: u32,
     pub(super) number: u16,
+    /// As the receiver has it.
+    pub(super) len: Length,
     pub(super) grants: Grants,
 }

@@ -87,7 +87,11 @@ pub(crate) struct LongOut {
 /// A long piece to be received.
 pub(super) struct LongIn {
     pub(super) number: u16,
+    /// Pieces before it in the message.
+    pub(super) position: usize,
     pub(super) span: Span,
+    /// Its bytes at the sender, where these are not as many.
+    pub(super) packed: Option<u64>,
     pub(super) exposures: SmallVec<[(usize, Exposure); 1]>,
     /// It is read, not put.
     pub(super) pull: Option<Pull>,
@@ -97,8 +101,9 @@ pub(super) struct LongIn {
 }
 
 impl LongIn {
-    pub(super) fn new(number: u16, span: Span) -> Self {
-        Self { number, span, exposures: SmallVec::new(), pull: None, unwanted: false, done: false }
+    pub(super) fn new(number: u16, position: usize, span: Span) -> Self {
+        let exposures = SmallVec::new();
+        Self { number, position, span, packed: None, exposures, pull: None, unwanted: false, done: false }
     }
 }
 
@@ -133,13 +138,9 @@ impl LongOut {
         }
     }
 
-    pub(super) fn grant(&mut self, grants: &[Grant], rails: usize) {
-        for grant in grants {
-            let known = self.grants.iter().any(|known| known.rail == grant.rail);
-            if !known && (grant.rail.get() as usize) < rails {
-                self.grants.push(*grant);
-            }
-        }
+    /// The receiver does not want it; answers whether that is news.
+    pub(super) fn refuse(&mut self) -> bool {
+        !std::mem::replace(&mut self.refused, true)
     }
 
     /// Whether all of it has been given to a port.
@@ -205,10 +206,15 @@ impl Core {
         let rails = self.rails.len();
         let connection = self.connection(id);
         long.message = connection.message_out;
-        while let Some(at) = connection.find_early(long.number) {
-            long.grant(&connection.early.swap_remove(at).grants, rails);
+        let (number, mut is_wrong) = (long.number, false);
+        while let Some(at) = connection.find_early(number) {
+            let early = connection.early.swap_remove(at);
+            is_wrong |= long.grant(early.len, &early.grants, rails);
         }
         connection.longs_out.push(long);
+        if is_wrong {
+            connection.tell_length(number);
+        }
         self.pump_longs(id)
     }
 
@@ -443,21 +449,27 @@ impl Core {
         connection.refused == Some(connection.message_out)
     }
 
-    /// Gives the peer a place for a long piece, unless it has it ([`Core::await_long`]).
+    /// Gives the peer a place for a long piece, unless it has it ([`Core::await_long`]). `position`: pieces before it.
     ///
     /// # Safety
     /// The memory is valid and nobody else touches it until it is done and concealed, or the connection is severed.
-    pub(crate) unsafe fn expect_long(&mut self, id: LinkId, number: u16, span: Span) -> Result<()> {
+    pub(crate) unsafe fn expect_long(
+        &mut self,
+        id: LinkId,
+        number: u16,
+        position: usize,
+        span: Span,
+    ) -> Result<()> {
         let connection = self.connection(id);
         let message = connection.message_in;
         if let Some(long) = connection.longs_in.iter().find(|long| long.number == number) {
             debug_assert_eq!((long.span.start, long.span.len), (span.start, span.len));
             return Ok(());
         }
-        connection.longs_in.push(LongIn::new(number, span));
+        connection.longs_in.push(LongIn::new(number, position, span));
         if let Some(pull) = self.find_offer(id, number) {
             if let Some(long) = self.connection(id).longs_in.last_mut() {
-                long.pull = Some(pull);
+                long.pull_by(pull);
             }
             return self.pump_pulls(id);
         }
@@ -485,6 +497,9 @@ impl Core {
     /// Whether a long piece has come.
     pub(crate) fn has_come(&mut self, id: LinkId, number: u16) -> Result<bool> {
         let connection = self.connection(id);
+        if let Some(mismatch) = connection.find_mismatch(Some(number)) {
+            return Err(mismatch);
+        }
         let done = connection.longs_in.iter().all(|long| long.number != number || long.done);
         match &connection.failed {
             Some(why) if !done => Err(crate::Error::Unreachable { rank: connection.peer, why: why.clone() }),

@@ -8,6 +8,7 @@ mod connection;
 mod control;
 mod early;
 mod failover;
+mod length;
 mod long;
 mod pull;
 mod rail;
@@ -301,9 +302,11 @@ impl Core {
 
     fn progress_other(&mut self, n: usize) -> Result<()> {
         let mut events = std::mem::take(&mut self.events);
-        let outcome = self.rails[n].port.poll(&mut events);
+        let mut outcome = self.rails[n].port.poll(&mut events);
         for event in events.drain(..) {
-            self.happened(n, event)?;
+            // One that cannot be dealt with is told of, and takes none of the others along.
+            let dealt = self.happened(n, event);
+            outcome = outcome.and(dealt);
         }
         self.events = events;
         outcome
@@ -329,14 +332,17 @@ impl Core {
     #[cold]
     fn settle(&mut self) -> Result<()> {
         let mut stirred = std::mem::take(&mut self.stirred);
+        let mut outcome = Ok(());
         for id in stirred.drain(..) {
             self.connection(id).is_stirred = false;
-            self.go_on(id)?;
+            // One that cannot go on is told of, and keeps none of the others from it.
+            let went = self.go_on(id);
+            outcome = outcome.and(went);
         }
         // What came meanwhile is in the new one.
         stirred.append(&mut self.stirred);
         self.stirred = stirred;
-        Ok(())
+        outcome
     }
 
     /// Has a connection looked after in the next turn.

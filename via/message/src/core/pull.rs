@@ -12,7 +12,7 @@ use super::long::{LongOut, Start};
 use crate::Result;
 use crate::modules::Module;
 use crate::modules::choice;
-use crate::packet::{self, Grant};
+use crate::packet::{self, Grant, Length};
 use crate::port::LinkId;
 
 /// Most bytes of one read.
@@ -24,12 +24,14 @@ const MAX_OFFERS: usize = 1 << 16;
 pub(super) struct EarlyOffer {
     message: u32,
     number: u16,
-    grant: Grant,
+    pull: Pull,
 }
 
 /// How far a piece is that is being read.
 pub(super) struct Pull {
     grant: Grant,
+    /// Bytes, as the sender has it.
+    pub(super) len: Length,
     /// Up to here reads were posted.
     next: usize,
     again: Vec<(usize, usize)>,
@@ -42,8 +44,13 @@ pub(super) struct Pull {
 }
 
 impl Pull {
-    fn new(grant: Grant) -> Self {
-        Self { grant, next: 0, again: Vec::new(), parts: Vec::new(), stopped: false, withdrawn: false }
+    pub(super) fn new(len: Length, grant: Grant) -> Self {
+        Self { grant, len, next: 0, again: Vec::new(), parts: Vec::new(), stopped: false, withdrawn: false }
+    }
+
+    /// No more is read.
+    pub(super) fn stop(&mut self) {
+        self.stopped = true;
     }
 
     fn take(&mut self, len: usize) -> Option<(usize, usize)> {
@@ -65,11 +72,12 @@ impl Pull {
 
 impl Connection {
     /// The name of a piece's place, which goes out now.
-    pub(super) fn take_offer(&mut self, number: u16) -> Option<Grant> {
+    pub(super) fn take_offer(&mut self, number: u16) -> Option<(Length, Grant)> {
         let long = self.longs_out.iter_mut().find(|long| long.number == number)?;
         let (rail, exposure) = long.offer?;
         long.offered = true;
-        Some(Grant { rail: (rail as u32).into(), token: exposure.token })
+        let grant = Grant { rail: (rail as u32).into(), token: exposure.token };
+        Some((Length::new(long.span.len as u64), grant))
     }
 }
 
@@ -102,7 +110,7 @@ impl Core {
         id: LinkId,
         message: u32,
         number: u16,
-        grant: Grant,
+        pull: Pull,
     ) -> std::result::Result<(), &'static str> {
         let connection = self.connection(id);
         let current = connection.message_in;
@@ -113,8 +121,8 @@ impl Core {
             && let Some(long) = connection.longs_in.iter_mut().find(|long| long.number == number)
         {
             // Who throws the message away has its memory back before this comes to be read.
-            if !long.unwanted {
-                long.pull.get_or_insert_with(|| Pull::new(grant));
+            if !long.unwanted && long.pull.is_none() {
+                long.pull_by(pull);
             }
             return Ok(());
         }
@@ -122,7 +130,7 @@ impl Core {
         if connection.offers.len() >= MAX_OFFERS {
             return Err("more pieces are offered than a message has");
         }
-        connection.offers.push(EarlyOffer { message, number, grant });
+        connection.offers.push(EarlyOffer { message, number, pull });
         Ok(())
     }
 
@@ -132,7 +140,7 @@ impl Core {
         let message = connection.message_in;
         let of = |offer: &EarlyOffer| offer.message == message && offer.number == number;
         let at = connection.offers.iter().position(of)?;
-        Some(Pull::new(connection.offers.swap_remove(at).grant))
+        Some(connection.offers.swap_remove(at).pull)
     }
 
     /// Reads what can be read now.

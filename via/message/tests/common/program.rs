@@ -36,9 +36,23 @@ pub struct Message {
     pub pieces: Vec<Piece>,
 }
 
-/// Messages that one rank receives together, from whoever comes first where there are several.
+/// What several ranks do at once.
 #[derive(Debug, Clone)]
-pub struct Phase(pub Vec<Message>);
+pub enum Phase {
+    /// Messages that one rank receives together, from whoever comes first where there are several.
+    Together(Vec<Message>),
+    /// A ring of messages of one piece: the second of each rank is what it does for its two.
+    Ring(Vec<(Message, Part)>),
+}
+
+/// How a rank of a ring sends its own message, and receives the one of the rank before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// At once.
+    Exchanges,
+    SendsFirst,
+    ReceivesFirst,
+}
 
 /// What a program is made of.
 #[derive(Debug, Clone, Copy)]
@@ -72,11 +86,36 @@ fn message(numbers: &mut Numbers, shape: Shape, from: usize, to: usize, channel:
     Message { from, to, channel, pieces }
 }
 
+/// A ring of some of the ranks, in some order. At least one exchanges, so that no rank waits for one that waits for it.
+fn ring(numbers: &mut Numbers, shape: Shape) -> Phase {
+    let mut ranks: Vec<usize> = (0..shape.ranks).collect();
+    (1..ranks.len()).for_each(|n| ranks.swap(n, numbers.below(n + 1)));
+    ranks.truncate(2 + numbers.below(shape.ranks - 1));
+    let channel = numbers.below(shape.channels);
+    let messages = ranks.iter().enumerate().map(|(n, from)| {
+        let piece = Piece {
+            len: length(numbers, shape.most),
+            send: SendMode::Cheaper,
+            receive: ReceiveMode::Cheaper,
+        };
+        let part = match numbers.below(6) {
+            0 if n > 0 => Part::SendsFirst,
+            1 if n > 0 => Part::ReceivesFirst,
+            _ => Part::Exchanges,
+        };
+        (Message { from: *from, to: ranks[(n + 1) % ranks.len()], channel, pieces: vec![piece] }, part)
+    });
+    Phase::Ring(messages.collect())
+}
+
 /// The program of a seed.
 pub fn generate(seed: u64, shape: Shape) -> Vec<Phase> {
     let mut numbers = Numbers(seed);
     (0..=numbers.below(shape.phases))
         .map(|_| {
+            if numbers.below(4) == 0 {
+                return ring(&mut numbers, shape);
+            }
             let to = numbers.below(shape.ranks);
             let channel = numbers.below(shape.channels);
             let several = numbers.below(4) == 0;
@@ -87,7 +126,7 @@ pub fn generate(seed: u64, shape: Shape) -> Vec<Phase> {
                     message(&mut numbers, shape, from, to, channel)
                 })
                 .collect();
-            Phase(messages)
+            Phase::Together(messages)
         })
         .collect()
 }
@@ -104,7 +143,14 @@ fn key(seed: u64, phase: usize, number: usize, piece: usize) -> u64 {
 /// Runs a rank's part, and compares what it receives.
 pub fn execute(seed: u64, program: &[Phase], session: &Session, channels: &[Channel]) -> Result<()> {
     let me = session.rank();
-    for (p, Phase(messages)) in program.iter().enumerate() {
+    for (p, phase) in program.iter().enumerate() {
+        let messages = match phase {
+            Phase::Together(messages) => messages,
+            Phase::Ring(messages) => {
+                go_round(seed, p, messages, me, channels)?;
+                continue;
+            }
+        };
         let mut left: Vec<usize> = (0..messages.len()).filter(|n| messages[*n].to == me).collect();
         for (n, message) in messages.iter().enumerate() {
             let channel = &channels[message.channel];
@@ -142,6 +188,36 @@ pub fn execute(seed: u64, program: &[Phase], session: &Session, channels: &[Chan
     }
     Ok(())
 }
+
+/// A rank's part in a ring, if it is of it.
+fn go_round(seed: u64, p: usize, ring: &[(Message, Part)], me: usize, channels: &[Channel]) -> Result<()> {
+    let Some(n) = ring.iter().position(|(message, _)| message.from == me) else { return Ok(()) };
+    let before = (n + ring.len() - 1) % ring.len();
+    let ((out, part), (incoming, _)) = (&ring[n], &ring[before]);
+    let channel = &channels[out.channel];
+    let (mut bytes, len) = (vec![0xee; out.pieces[0].len], incoming.pieces[0].len);
+    fill(seed, p, n, &mut bytes, 0);
+    // Nothing beside it is written either.
+    let mut room = vec![0xcc; len + 2 * BESIDE];
+    let into = &mut room[BESIDE..BESIDE + len];
+    let send = || channel.send(out.to, |message| message.cheaper(&bytes, ReceiveMode::Cheaper));
+    let receive = |into| channel.receive(incoming.from, |message| message.cheaper(into, SendMode::Cheaper));
+    match part {
+        Part::Exchanges => channel.exchange(out.to, &bytes, incoming.from, into)?,
+        Part::SendsFirst => send().and_then(|()| receive(into))?,
+        Part::ReceivesFirst => receive(into).and_then(|()| send())?,
+    }
+    check(seed, p, before, incoming, &room[BESIDE..BESIDE + len], 0);
+    let beside = room[..BESIDE].iter().chain(&room[BESIDE + len..]);
+    assert!(
+        beside.into_iter().all(|byte| *byte == 0xcc),
+        "seed {seed}, phase {p}: {incoming:?} wrote beside"
+    );
+    Ok(())
+}
+
+/// Bytes before and behind a place that nobody is to write.
+const BESIDE: usize = 64;
 
 /// Whether a message goes by the safe forms, where it can: who receives so may say what it waits for before that has begun.
 fn is_safe(seed: u64, phase: usize) -> bool {

@@ -56,7 +56,7 @@ impl Core {
             return Ok(None);
         }
         let message = connection.message_in;
-        connection.longs_in.push(LongIn::new(0, piece));
+        connection.longs_in.push(LongIn::new(0, 0, piece));
         if self.expose(id, 0).is_err() {
             // Who asks for it when the message is there is told what is wrong.
             self.conceal_all(id);

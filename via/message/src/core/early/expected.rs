@@ -102,18 +102,14 @@ impl Core {
         // For word of its end the peer has room, and nobody else takes it before this message is over.
         long.start = if connection.plain == NO_RAIL { Start::Place } else { Start::Whole };
         // SAFETY: the caller's promise.
-        unsafe { self.add_long(id, long)? };
-        if self.looks_for_place(id, piece)? {
-            return Ok(Expected::Asked);
+        let added = unsafe { self.add_long(id, long) };
+        let asks = added.and_then(|()| self.looks_for_place(id, piece));
+        if let Some(expected) = self.has_looked(id, asks)? {
+            return Ok(expected);
         }
-        let is_ended = self.connection(id).longs_out.last_mut().is_some_and(|long| {
-            long.ends_by_packet();
-            long.start == Start::Ended
-        });
-        if is_ended {
-            return Ok(Expected::Ended);
-        }
-        if self.longs(id, None).behind
+        let longs = self.longs(id, None);
+        if longs.behind
+            && !longs.refused
             && let Some(open) = self.open_packet(id)?
             // SAFETY: there are no parts.
             && unsafe { self.send_data(id, open, 0, &[], flag::FIRST | flag::LAST, 1)? }
@@ -121,6 +117,22 @@ impl Core {
             return Ok(Expected::Ended);
         }
         Ok(Expected::Begun)
+    }
+
+    /// What becomes of a message whose place was looked for, and is to be asked for or not; `None`: it goes on. Word that has
+    /// gone cannot be taken back: what has failed beside is told to who waits next.
+    pub(super) fn has_looked(&mut self, id: LinkId, asks: Result<bool>) -> Result<Option<Expected>> {
+        let is_ended = self.connection(id).longs_out.last_mut().is_some_and(|long| {
+            long.ends_by_packet();
+            long.start == Start::Ended
+        });
+        match asks {
+            Err(e) if is_ended => self.trouble = Some(e),
+            Err(e) => return Err(e),
+            Ok(true) => return Ok(Some(Expected::Asked)),
+            Ok(false) => {}
+        }
+        Ok(is_ended.then_some(Expected::Ended))
     }
 
     /// Ends a message that went so, once its memory is not read any more; answers whether it is.
@@ -168,11 +180,6 @@ impl Core {
                 outcome = Ok(false);
                 break;
             }
-        }
-        if outcome.as_ref().is_ok_and(|asks| *asks)
-            && let Some(long) = self.connection(id).longs_out.last_mut()
-        {
-            long.ends_by_packet();
         }
         outcome
     }

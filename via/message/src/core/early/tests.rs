@@ -4,14 +4,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::expected::{LOOKS, VAIN};
+use super::expected::{Expected, LOOKS, VAIN};
 use crate::core::connection::Way;
-use crate::core::{Carrier, Core, Intake, Options, Rail};
+use crate::core::control::Control;
+use crate::core::long::Start;
+use crate::core::{Carrier, Core, Intake, LongOut, Options, Rail};
 use crate::modules::Thresholds;
-use crate::packet;
+use crate::packet::{self, HEADER, Header, flag};
 use crate::port::{Buffer, Event, Exposure, Hello, LinkId, Packet, Port, Wake};
 use crate::span::Span;
-use crate::{Error, Result};
+use crate::{Error, Result, SendMode};
 
 const LONG: usize = 1 << 20;
 const PEER: usize = 1;
@@ -20,10 +22,17 @@ const PEER: usize = 1;
 struct Recorder {
     record: Arc<Mutex<Vec<&'static str>>>,
     is_broken: Arc<AtomicBool>,
+    /// The peer sends some packets inline.
+    overtakes: bool,
     bytes: Vec<u8>,
 }
 
 impl Recorder {
+    fn new(record: &Arc<Mutex<Vec<&'static str>>>, is_broken: &Arc<AtomicBool>, overtakes: bool) -> Self {
+        let (record, is_broken) = (record.clone(), is_broken.clone());
+        Self { record, is_broken, overtakes, bytes: vec![0; 1024] }
+    }
+
     fn note(&self, what: &'static str) {
         self.record.lock().unwrap().push(what);
     }
@@ -48,7 +57,10 @@ impl Port for Recorder {
 
     fn release(&mut self, _: LinkId, _: u32) {}
 
-    fn send(&mut self, _: LinkId, buffer: Buffer, len: usize, _: bool) -> Result<()> {
+    fn send(&mut self, link: LinkId, buffer: Buffer, len: usize, _: bool) -> Result<()> {
+        if self.is_broken.load(Ordering::Relaxed) && link == PEER as LinkId {
+            return Err(Error::Failed);
+        }
         // SAFETY: a buffer of ours, that was filled.
         let header = unsafe { packet::Header::read(buffer.span.first(len)) }.expect("a packet has a header");
         self.note(if header.kind == packet::kind::GRANT {
@@ -79,6 +91,10 @@ impl Port for Recorder {
 
     fn give_back(&mut self, _: LinkId, _: Packet) {}
 
+    fn overtakes(&self, _: LinkId) -> bool {
+        self.overtakes
+    }
+
     fn is_flushed(&self, _: LinkId) -> bool {
         true
     }
@@ -95,11 +111,11 @@ impl Port for Recorder {
 /// A core that is connected to one peer, the record of its port, and what breaks that.
 fn connected(patience: Option<Duration>) -> (Core, Arc<Mutex<Vec<&'static str>>>, Arc<AtomicBool>) {
     let (record, is_broken) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicBool::new(false)));
-    let port = Recorder { record: record.clone(), is_broken: is_broken.clone(), bytes: vec![0; 1024] };
+    let port = Recorder::new(&record, &is_broken, false);
     let options = Options {
         session: "early".to_owned(),
         rank: 0,
-        size: 2,
+        size: 3,
         packet_bytes: 1024,
         window: 8,
         thresholds: Thresholds::default(),
@@ -125,7 +141,7 @@ fn a_place_is_named_once_and_its_message_is_taken() {
         assert_eq!(core.await_long(0, PEER, place.first(100)).unwrap(), None, "it is short");
         let id = core.await_long(0, PEER, place).unwrap().expect("it can be named");
         assert_eq!(core.await_long(0, PEER, place).unwrap(), None, "somebody waits for it");
-        core.expect_long(id, 0, place).unwrap();
+        core.expect_long(id, 0, 0, place).unwrap();
     }
     assert_eq!(*record.lock().unwrap(), ["exposes", "names the place"]);
     let busy = core.check_incoming(0, Some(PEER));
@@ -179,6 +195,64 @@ fn word_is_taken_once_of_a_piece_whose_place_was_named() {
     }
 }
 
+/// The peer was granted a way for packets that overtake others, and has not heard so when it puts.
+#[test]
+fn word_may_come_from_a_peer_that_does_not_number_its_packets_yet() {
+    let (mut core, record, is_broken) = connected(None);
+    core.rails[0].port = Carrier::Other(Box::new(Recorder::new(&record, &is_broken, true)));
+    let mut room = vec![0; LONG];
+    // SAFETY: nobody writes there: the port is none.
+    let id = unsafe { core.await_long(0, PEER, Span::of_mut(&mut room)).unwrap().unwrap() };
+    let sequence = core.connection(id).expected;
+    // The message behind it has overtaken it.
+    let mut bytes = [0; HEADER];
+    let (kind, flags) = (packet::kind::DATA, flag::FIRST | flag::LAST);
+    let header = Header { kind, flags, sequence: (sequence + 1).into(), ..Header::default() };
+    let span = Span::of_mut(&mut bytes);
+    // SAFETY: memory of this function's.
+    unsafe { header.write(span) };
+    core.arrived(0, id, Packet { index: 1, epoch: 0, span }).unwrap();
+    assert!(core.connection(id).inbox.is_empty());
+    core.arrived_with_word(0, id, Packet { index: 0, epoch: 0, span: Span::NONE }, LONG, 0).unwrap();
+    let connection = core.connection(id);
+    assert!(connection.failed.is_none() && connection.ahead.is_empty());
+    assert_eq!((connection.inbox.len(), connection.expected), (2, sequence + 2));
+    assert_eq!(connection.inbox.iter().map(|arrived| arrived.longs).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn a_message_that_has_ended_is_not_given_up_for_what_fails_beside_it() {
+    for (start, is_ended) in [(Start::Ended, true), (Start::Whole, false)] {
+        let (mut core, ..) = connected(None);
+        let id = core.id(0, PEER);
+        let mut long = LongOut::new(0, Span::NONE, SendMode::Cheaper, false, None);
+        long.start = start;
+        core.connection(id).longs_out.push(long);
+        let outcome = core.has_looked(id, Err(Error::Failed));
+        assert_eq!(matches!(outcome, Ok(Some(Expected::Ended))), is_ended, "{outcome:?}");
+        // Somebody is told; and no word goes after all.
+        assert!(outcome.is_err() || matches!(core.trouble, Some(Error::Failed)));
+        assert_ne!(core.connection(id).longs_out[0].start, Start::Whole);
+    }
+}
+
+#[test]
+fn a_connection_that_cannot_go_on_keeps_no_other_from_it() {
+    let (mut core, record, is_broken) = connected(None);
+    let ids = [PEER, PEER + 1].map(|rank| core.id(0, rank));
+    for id in ids {
+        let connection = core.connection(id);
+        connection.ways[0] = Way::Up;
+        connection.active = Some(0);
+        connection.controls.push_back(Control::Refuse { message: 0 });
+        core.stir(id);
+    }
+    is_broken.store(true, Ordering::Relaxed);
+    assert!(matches!(core.settle(), Err(Error::Failed)));
+    assert_eq!(*record.lock().unwrap(), ["sends another packet"]);
+    assert!(core.connection(ids[1]).controls.is_empty());
+}
+
 #[test]
 fn word_that_nobody_waits_for_ends_the_connection() {
     let (mut core, record, _) = connected(None);
@@ -192,7 +266,7 @@ fn word_that_nobody_waits_for_ends_the_connection() {
         let mut room = vec![0; LONG];
         if with_place {
             // SAFETY: nobody writes there: the port is none.
-            unsafe { core.expect_long(id, 0, Span::of_mut(&mut room)).unwrap() };
+            unsafe { core.expect_long(id, 0, 0, Span::of_mut(&mut room)).unwrap() };
         }
         refuses_word(&mut core, LONG, "nobody had named a place");
         assert!(core.next_packet(id).is_err());

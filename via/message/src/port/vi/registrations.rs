@@ -143,16 +143,59 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn buffers_that_are_used_in_turn_are_looked_up_once() {
-        let device = format!("shm:registrations-{}", std::process::id());
+    /// Registrations on a NIC of their own, unless memory cannot be watched.
+    fn registrations(name: &str) -> Option<Registrations> {
+        let device = format!("shm:registrations-{name}-{}", std::process::id());
         let options = NicOptions::default();
         let (adapter, domain) = uvia_driver::nic::open_named(&device, &options.adapter).unwrap();
         let nic = Nic::with_adapter(adapter, domain, options).unwrap();
-        let mut registrations = Registrations::new(&nic, nic.create_tag().unwrap()).unwrap();
+        let registrations = Registrations::new(&nic, nic.create_tag().unwrap()).unwrap();
         if let CacheState::Off(why) = registrations.state() {
-            return eprintln!("skipped: {why}");
+            eprintln!("skipped: {why}");
+            return None;
         }
+        Some(registrations)
+    }
+
+    /// The rights of what one place names are no other's to end, nor to leave behind.
+    #[test]
+    fn one_buffer_may_be_put_from_and_reached_and_rest_in_any_order() {
+        let Some(mut registrations) = registrations("order") else { return };
+        let mut bytes = vec![1u8; 1 << 16];
+        let all = Span::of_mut(&mut bytes);
+        let half = all.first(1 << 15);
+        // SAFETY: the buffer lives longer than the registrations, and nobody touches it.
+        unsafe {
+            let source = registrations.source(all).unwrap();
+            let region = source.region().clone();
+            let may_write = || region.attributes().rdma_write;
+            registrations.sent(source);
+            for _ in 0..3 {
+                let places = [half, all, half].map(|span| registrations.place(span).unwrap());
+                assert!(places.iter().all(|place| place.handle() == region.handle()));
+                // What is put from meanwhile gives no rights, and takes none.
+                let source = registrations.source(all).unwrap();
+                let [first, second, third] = places;
+                registrations.concealed(second);
+                registrations.sent(source);
+                registrations.concealed(first);
+                assert!(may_write(), "the third is there still");
+                registrations.concealed(third);
+                assert!(!may_write(), "nobody has rights any more");
+                let again = registrations.place(half).unwrap();
+                assert!(may_write());
+                drop(again);
+                assert!(!may_write());
+            }
+            let statistics = registrations.cache.statistics();
+            assert_eq!((statistics.regions, statistics.misses), (1, 1));
+            assert!(statistics.leases <= 2, "{statistics:?}");
+        }
+    }
+
+    #[test]
+    fn buffers_that_are_used_in_turn_are_looked_up_once() {
+        let Some(mut registrations) = registrations("turns") else { return };
         let mut buffers = [vec![1u8; 1 << 16], vec![2u8; 1 << 16]];
         let [from, into] = buffers.each_mut().map(|bytes| Span::of_mut(bytes));
         let mut lookups = Vec::new();

@@ -106,7 +106,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
             }
             if let Some(current) = self.intake.current {
                 if current.flags & flag::ABANDONED != 0 {
-                    return Err(Error::Abandoned { rank: self.rank() });
+                    return Err(self.shared.core().why_abandoned(self.intake.id));
                 }
                 if !self.intake.rest.is_empty() {
                     return Err(self.mismatch("more", "less"));

@@ -19,11 +19,11 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         send: SendMode,
         receive: ReceiveMode,
     ) -> Result<()> {
-        let (id, number) = (self.intake.id, self.more().longs);
+        let (id, number, position) = (self.intake.id, self.more().longs, self.intake.pieces as usize - 1);
         self.more().longs =
             number.checked_add(1).ok_or_else(|| self.mismatch("less", "more than 65,535 long pieces"))?;
         // SAFETY: the caller's promise.
-        unsafe { self.shared.core().expect_long(id, number, piece)? };
+        unsafe { self.shared.core().expect_long(id, number, position, piece)? };
         if receive == ReceiveMode::Cheaper {
             return Ok(());
         }
@@ -53,7 +53,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
                 // Those that are read come when they do.
                 Some(end) if core.is_pulled(id, number) && end.flags & flag::ABANDONED == 0 => Ok(None),
                 // All others have come before a message ends.
-                Some(end) if end.flags & flag::ABANDONED != 0 => Err(Error::Abandoned { rank: peer }),
+                Some(end) if end.flags & flag::ABANDONED != 0 => Err(core.why_abandoned(id)),
                 Some(end) if end.longs > number => Ok(Some(true)),
                 Some(_) => Err(Error::Mismatch {
                     rank: peer,

@@ -106,7 +106,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     pub(super) fn fill_current(&mut self) -> Result<()> {
         let Some(current) = self.intake.current else { return Ok(()) };
         if current.flags & flag::ABANDONED != 0 {
-            return Err(Error::Abandoned { rank: self.rank() });
+            return Err(self.shared.core().why_abandoned(self.intake.id));
         }
         let stream = if current.flags & flag::LATER != 0 { Stream::Later } else { Stream::Early };
         let mut rest = self.intake.rest;
