@@ -132,7 +132,7 @@ impl Channel {
     ///
     /// # Errors
     /// As those of both. Where the message to be sent has failed, and the place of the other was named already, the
-    /// connection to the rank that it was to come from ends.
+    /// connection to the rank that it was to come from ends; where it was not, that message is waited for and received.
     pub fn exchange(&self, to: usize, bytes: &[u8], from: usize, room: &mut [u8]) -> Result<()> {
         self.check(to)?;
         self.check(from)?;
