@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod conformance;
+mod counting;
 mod crowd;
 mod idle;
 pub mod lies;
@@ -15,6 +16,7 @@ pub mod sealed;
 mod served_models;
 mod vi_pair;
 
+pub use counting::Counting;
 pub use crowd::Crowd;
 pub use idle::Idle;
 pub use long_writes::LongWrites;

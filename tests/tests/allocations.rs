@@ -1,32 +1,7 @@
 //! The polled data path allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use uvia::{CacheLimits, CacheState, MemoryAttributes, RegistrationCache};
-use uvia_tests::{Pages, PingPong, ViPair, memory_pair};
-
-/// Counts this thread's allocations.
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all is passed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
+use uvia_tests::{Counting, Pages, PingPong, ViPair, memory_pair};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -37,10 +12,10 @@ fn a_message_allocates_nothing() {
         let mut ping = PingPong::new(ViPair::over_memory(memory_pair()), size, 1);
         // What grows on first use has grown after a few rounds.
         (0..200).for_each(|_| ping.round());
-        let before = COUNT.with(Cell::get);
+        let before = Counting::count();
         assert!(before > 0, "the counter counts");
         (0..10_000).for_each(|_| ping.round());
-        assert_eq!(COUNT.with(Cell::get) - before, 0, "messages of {size} bytes");
+        assert_eq!(Counting::count() - before, 0, "messages of {size} bytes");
     }
 }
 
@@ -56,9 +31,9 @@ fn a_lease_of_memory_that_is_registered_allocates_nothing() {
     // SAFETY: the pages stay mapped, and nothing touches them.
     let lease = || unsafe { cache.lease(pages.at.add(100), 1 << 15) }.unwrap();
     drop(lease());
-    let before = COUNT.with(Cell::get);
+    let before = Counting::count();
     (0..1000).for_each(|_| drop(lease()));
-    assert_eq!(COUNT.with(Cell::get) - before, 0);
+    assert_eq!(Counting::count() - before, 0);
     assert_eq!(cache.statistics().hits, 1000);
     pages.unmap();
 }

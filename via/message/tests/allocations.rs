@@ -1,33 +1,13 @@
 //! Messages from buffers that are used again allocate nothing, or next to nothing.
 
 mod common;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+// The crate that it lives in is built of all others.
+#[path = "../../../tests/src/counting.rs"]
+mod counting;
 
 use common::{Kind, rail};
+use counting::Counting;
 use uvia_message::{Board, Channel, Directory, Policy, ReceiveMode, SendMode, Session, SessionOptions};
-
-/// Counts this thread's allocations.
-struct Counting;
-
-thread_local! {
-    static COUNT: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all is passed to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -44,7 +24,7 @@ fn round(channel: &Channel, other: usize, first: bool, bytes: &mut [u8]) -> uvia
     Ok(())
 }
 
-/// Allocations of so many rounds by an end, once it has warmed up.
+/// What an end allocates and frees in so many rounds, once it has warmed up.
 fn allocations(len: usize, rounds: u64) -> u64 {
     let (name, board) = (common::fresh_name(), Board::default());
     let end = |rank: usize| {
@@ -57,9 +37,9 @@ fn allocations(len: usize, rounds: u64) -> u64 {
         let mut all =
             |rounds| (0..rounds).for_each(|_| round(&channel, 1 - rank, rank == 0, &mut bytes).unwrap());
         all(200);
-        let before = COUNT.with(Cell::get);
+        let before = Counting::count();
         all(rounds);
-        COUNT.with(Cell::get) - before
+        Counting::count() - before
     };
     std::thread::scope(|scope| {
         let other = scope.spawn(|| end(1));
@@ -77,6 +57,7 @@ fn a_message_in_a_packet_allocates_nothing_and_a_long_one_no_more_than_a_note() 
     // One whose place was asked for, since its receiver was late, has a note of its own.
     const ROUNDS: u64 = 200;
     let count = allocations(1 << 20, ROUNDS);
-    println!("{count} allocations in {ROUNDS} rounds");
-    assert!(count <= 2 * ROUNDS, "{count} in {ROUNDS} rounds");
+    println!("{count} in {ROUNDS} rounds");
+    // Two messages a round; a note is allocated and freed.
+    assert!(count <= 4 * ROUNDS, "{count} in {ROUNDS} rounds");
 }
