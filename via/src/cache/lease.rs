@@ -62,6 +62,20 @@ impl Lease {
         self.region.remote(self.offset + offset)
     }
 
+    /// Gives peers rights by it.
+    pub(super) fn share(&mut self) -> Result<()> {
+        self.cache.share(self.ticket, &self.region)?;
+        self.shared = true;
+        Ok(())
+    }
+
+    /// Takes them back, if they have any.
+    pub(super) fn withdraw(&mut self) {
+        if std::mem::take(&mut self.shared) {
+            self.cache.withdraw(self.ticket, &self.region);
+        }
+    }
+
     fn check(&self, range: &Range<usize>) -> Result<()> {
         if range.start <= range.end && range.end <= self.len {
             return Ok(());
@@ -80,7 +94,8 @@ impl Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.cache.give_back(self.ticket, self.shared);
+        self.withdraw();
+        self.cache.give_back(self.ticket);
     }
 }
 

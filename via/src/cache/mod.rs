@@ -279,14 +279,13 @@ impl RegistrationCache {
         len: usize,
         shared: bool,
     ) -> Result<Lease> {
-        let (region, from, first, kept) = places.lease(ticket, shared);
-        let lease = Lease { cache: self.0.clone(), ticket, region, offset: start - from, len, shared, kept };
-        // Under the lock, so that the end of the last shared lease does not take back what this one is given.
-        if first && self.0.has_rights() {
-            self.0.nic.set_memory_attributes(lease.region(), self.0.attributes).inspect_err(|_| {
-                // The end of the lease takes the lock.
-                drop(places);
-            })?;
+        let (region, from, kept) = places.lease(ticket);
+        // What follows takes the lock by itself.
+        drop(places);
+        let mut lease =
+            Lease { cache: self.0.clone(), ticket, region, offset: start - from, len, shared: false, kept };
+        if shared {
+            lease.share()?;
         }
         Ok(lease)
     }
@@ -305,7 +304,8 @@ impl Shared {
         self.attributes.rdma_read || self.attributes.rdma_write
     }
 
-    /// A lease is shared with peers from now on.
+    /// A lease is shared with peers from now on. Under the lock, so that the end of the last that was shared does not take
+    /// back what this one is given.
     fn share(&self, ticket: Ticket, region: &MemoryRegion) -> Result<()> {
         let mut places = self.places();
         if places.share(ticket) && self.has_rights() {
@@ -325,15 +325,9 @@ impl Shared {
         }
     }
 
-    /// A lease ends.
-    fn give_back(&self, ticket: Ticket, shared: bool) {
-        let mut places = self.places();
-        let (last, gone) = places.give_back(ticket, shared);
-        if let Some(region) = last.filter(|_| self.has_rights()) {
-            // Refused for memory that is gone, to which nobody has any right.
-            let _ = self.nic.set_memory_attributes(&region, MemoryAttributes::local(self.attributes.tag));
-        }
-        drop(places);
+    /// A lease ends, by which peers have no rights.
+    fn give_back(&self, ticket: Ticket) {
+        let gone = self.places().give_back(ticket);
         drop(gone);
     }
 }

@@ -59,9 +59,8 @@ impl Places {
         (entry.end >= end && !entry.region.is_gone()).then_some(Ticket(at))
     }
 
-    /// One more lease; answers the region, its first byte, whether this is the only lease that is shared with peers, and
-    /// whether the entry can be found.
-    pub(super) fn lease(&mut self, ticket: Ticket, shared: bool) -> (MemoryRegion, usize, bool, bool) {
+    /// One more lease; answers the region, its first byte, and whether the entry can be found.
+    pub(super) fn lease(&mut self, ticket: Ticket) -> (MemoryRegion, usize, bool) {
         self.clock += 1;
         self.statistics.leases += 1;
         let clock = self.clock;
@@ -69,8 +68,7 @@ impl Places {
         let Some(entry) = self.entries.get_mut(ticket.0).and_then(Option::as_mut) else { unreachable!() };
         entry.used = clock;
         entry.leases += 1;
-        entry.shared += u32::from(shared);
-        (entry.region.clone(), entry.start, shared && entry.shared == 1, entry.listed)
+        (entry.region.clone(), entry.start, entry.listed)
     }
 
     /// One lease more of those that there are is shared with peers; answers whether it is the only one.
@@ -87,21 +85,12 @@ impl Places {
         entry.shared == 0
     }
 
-    /// One less; answers the region if it was the last that was shared with peers, and what goes with the last of all.
-    pub(super) fn give_back(
-        &mut self,
-        ticket: Ticket,
-        shared: bool,
-    ) -> (Option<MemoryRegion>, Option<Entry>) {
+    /// One less, which peers have no rights by; answers what goes with the last of all.
+    pub(super) fn give_back(&mut self, ticket: Ticket) -> Option<Entry> {
         self.statistics.leases -= 1;
-        let Some(entry) = self.entries.get_mut(ticket.0).and_then(Option::as_mut) else {
-            return (None, None);
-        };
+        let entry = self.entries.get_mut(ticket.0).and_then(Option::as_mut)?;
         entry.leases -= 1;
-        entry.shared -= u32::from(shared);
-        let private = (shared && entry.shared == 0).then(|| entry.region.clone());
-        let gone = if entry.leases != 0 || entry.listed { None } else { self.remove(ticket.0) };
-        (private, gone)
+        if entry.leases != 0 || entry.listed { None } else { self.remove(ticket.0) }
     }
 
     /// Keeps an entry, to be found. Nothing listed overlaps it.

@@ -14,9 +14,7 @@ impl Lease {
     /// Gives the memory back to the program, as the end of the lease does, and keeps it at hand. `None`: the cache would
     /// not keep its region either, or could not know when the memory goes away; then the lease has ended.
     pub fn rest(mut self) -> Option<Resting> {
-        if std::mem::take(&mut self.shared) {
-            self.cache.withdraw(self.ticket, &self.region);
-        }
+        self.withdraw();
         (self.kept && self.region.is_watched()).then_some(Resting(self))
     }
 }
@@ -45,8 +43,7 @@ impl Resting {
             return None;
         }
         if shared {
-            lease.cache.share(lease.ticket, &lease.region).ok()?;
-            lease.shared = true;
+            lease.share().ok()?;
         }
         Some(lease)
     }

@@ -25,7 +25,7 @@ impl Connection {
     }
 
     /// Whether a place may be named ahead for a piece of so many bytes: its message is the next, and nothing of it has come.
-    pub(super) fn may_await(&self, len: usize) -> bool {
+    fn may_await(&self, len: usize) -> bool {
         len >= self.thresholds.long
             && self.active.is_some()
             && self.failed.is_none()

@@ -11,14 +11,14 @@ use crate::{Error, Result, SendMode};
 /// Looks of a sender for a place that its receiver may be about to name: one for so many bytes of the piece, which take far
 /// longer to go, and so many at most, in which a word goes to the other end and back. Who asks in place of them, while the
 /// place is under way, gives both ends a packet more to take.
-pub(super) const BYTES: usize = 4096;
+const BYTES: usize = 4096;
 pub(super) const LOOKS: usize = 256;
 /// A sender that has looked so often in vain asks at once; of so many messages it looks for the place of as many again.
 pub(super) const VAIN: u8 = 4;
-pub(super) const AGAIN: u8 = 32;
+const AGAIN: u8 = 32;
 /// How often the looks are doubled at most, for who has asked while the place was under way: where a word takes longer, as
 /// with adapters that are emulated.
-pub(super) const DOUBLINGS: u8 = 2;
+const DOUBLINGS: u8 = 2;
 
 /// What [`Core::send_expected`] came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) enum Expected {
 
 impl Connection {
     /// Whether a message may begin with a long piece of so many bytes, for which no packet has asked.
-    pub(super) fn may_send_expected(&self, len: usize) -> bool {
+    fn may_send_expected(&self, len: usize) -> bool {
         len >= self.thresholds.long
             && self.active.is_some()
             && self.failed.is_none()
@@ -155,7 +155,7 @@ impl Core {
 
     /// Drives the rails for a moment, in which the receiver may name a place for the piece; answers whether it is to be
     /// asked now.
-    pub(super) fn looks_for_place(&mut self, id: LinkId, piece: Span) -> Result<bool> {
+    fn looks_for_place(&mut self, id: LinkId, piece: Span) -> Result<bool> {
         if self.has_place(id) {
             self.connection(id).in_vain = 0;
             return Ok(false);
@@ -185,7 +185,7 @@ impl Core {
     }
 
     /// Whether the receiver has named a place for the piece of the message, or wants none.
-    pub(super) fn has_place(&mut self, id: LinkId) -> bool {
+    fn has_place(&mut self, id: LinkId) -> bool {
         let connection = self.connection(id);
         let ways = &connection.ways;
         let is_up = |grant: &Grant| ways.get(grant.rail.get() as usize) == Some(&Way::Up);
@@ -193,7 +193,7 @@ impl Core {
     }
 
     /// Has what is put next at hand, while there is nothing else to do.
-    pub(super) fn prepare(&mut self, id: LinkId, piece: Span) {
+    fn prepare(&mut self, id: LinkId, piece: Span) {
         let rail = usize::from(self.connection(id).plain);
         if let Some(Carrier::Vi(port)) = self.rails.get_mut(rail).map(|rail| &mut rail.port) {
             // SAFETY: as `add_long` was promised.

@@ -134,7 +134,7 @@ impl ViPort {
 
     /// A put, word of one, something that failed, or something of a connection that was left.
     #[inline(never)]
-    pub(super) fn completed_otherwise(&mut self, completion: Completion) -> Option<Event> {
+    fn completed_otherwise(&mut self, completion: Completion) -> Option<Event> {
         let context = completion.descriptor.context;
         let (id, index) = (context as LinkId, (context >> 32) as u32 & INDEX);
         if context >> 62 == what::OTHER && index & what::INLINE != 0 {
@@ -165,12 +165,7 @@ impl ViPort {
     }
 
     /// A receive that tells of something else than a packet: a put of the peer's that came with a word.
-    pub(super) fn came_with_more(
-        &mut self,
-        id: LinkId,
-        vi: ViId,
-        descriptor: Box<Descriptor>,
-    ) -> Option<Event> {
+    fn came_with_more(&mut self, id: LinkId, vi: ViId, descriptor: Box<Descriptor>) -> Option<Event> {
         let is_write = descriptor.status().contains(Status::REMOTE_RDMA_WRITE);
         let word = descriptor.immediate.filter(|_| is_write);
         let link = self.link(id).filter(|link| link.is_of(vi))?;

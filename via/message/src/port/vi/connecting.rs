@@ -58,7 +58,7 @@ impl ViPort {
         outcome
     }
 
-    pub(super) fn look_now(&mut self) -> Result<()> {
+    fn look_now(&mut self) -> Result<()> {
         while let Some(request) = self.listener.poll()? {
             self.asked(request)?;
         }

@@ -66,7 +66,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Waits for the first packet of a message that was taken ahead. Answers as [`Unpacking::claim`].
-    pub(super) fn begin_awaited(&mut self, id: LinkId, is_all: bool) -> Result<bool> {
+    fn begin_awaited(&mut self, id: LinkId, is_all: bool) -> Result<bool> {
         let (shared, intake) = (&*self.shared, &mut self.intake);
         let awaited = Awaited { shared, id };
         let is_over = shared.wait("a message", |core| {

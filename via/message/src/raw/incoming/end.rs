@@ -52,14 +52,14 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     /// No message has come, and none will.
     #[cold]
     #[inline(never)]
-    pub(super) fn fail(&mut self, e: Error) -> Result<()> {
+    fn fail(&mut self, e: Error) -> Result<()> {
         self.intake.over = true;
         Err(e)
     }
 
     /// Ends a message that was begun indeed, or will be.
     #[inline]
-    pub(super) fn end_begun(&mut self) -> Result<()> {
+    fn end_begun(&mut self) -> Result<()> {
         if let Some(Lazy { piece, .. }) = self.lazy {
             // SAFETY: who unpacked it has promised that it may be written until the end.
             if unsafe { self.claim(piece.map(|(piece, _)| piece), true)? } {
@@ -80,7 +80,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     #[inline(never)]
-    pub(super) fn end_slowly(&mut self) -> Result<()> {
+    fn end_slowly(&mut self) -> Result<()> {
         now(self.end_somehow())
     }
 
@@ -90,7 +90,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         self.end_somehow().await
     }
 
-    pub(super) async fn end_somehow(&mut self) -> Result<()> {
+    async fn end_somehow(&mut self) -> Result<()> {
         if self.intake.over {
             return Err(Error::Failed);
         }
@@ -130,7 +130,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
         Ok(())
     }
 
-    pub(super) fn close(&mut self) {
+    fn close(&mut self) {
         let mut core = self.shared.core();
         core.conceal_all(self.intake.id);
         core.end_incoming(self.intake.id);
@@ -138,7 +138,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Throws away what is left.
-    pub(super) async fn discard(&mut self) -> Result<()> {
+    async fn discard(&mut self) -> Result<()> {
         self.more().waiting = Waiting::default();
         // What is being read is waited for: its place is the program's again.
         let id = self.intake.id;

@@ -38,7 +38,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
 
     /// Waits for a long piece. False: its sender reads it at the end, and may not come there for want of room, which is
     /// to be made.
-    pub(super) async fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
+    async fn has_come(&mut self, number: u16, len: usize, send: SendMode) -> Result<bool> {
         let (id, peer, position) = (self.intake.id, self.rank(), self.intake.pieces as usize - 1);
         let mut end = self.intake.current.filter(|current| current.flags & flag::LAST != 0);
         if self.more().last && end.is_none() && !self.shared.core().is_pulled(id, number) {

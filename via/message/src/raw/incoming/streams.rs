@@ -87,7 +87,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// From what was put aside.
-    pub(super) fn fill_aside(&mut self) {
+    fn fill_aside(&mut self) {
         let Waiting { early, aside, .. } = self.waiting();
         while let (Some((bytes, at)), Some(piece)) = (aside.front_mut(), early.front_mut()) {
             // SAFETY: the bytes are ours, the piece may be written, as `unpack` was promised.
@@ -103,7 +103,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// From the packet that is read.
-    pub(super) fn fill_current(&mut self) -> Result<()> {
+    fn fill_current(&mut self) -> Result<()> {
         let Some(current) = self.intake.current else { return Ok(()) };
         if current.flags & flag::ABANDONED != 0 {
             return Err(self.shared.core().why_abandoned(self.intake.id));
@@ -126,7 +126,7 @@ impl<S: Deref<Target = Shared>> Unpacking<S> {
     }
 
     /// Goes on to the next packet, since the one that is read has no more for that stream.
-    pub(super) async fn turn_over(&mut self, wanted: Stream) -> Result<()> {
+    async fn turn_over(&mut self, wanted: Stream) -> Result<()> {
         if let Some(current) = self.intake.current {
             if !self.intake.rest.is_empty() && (wanted == Stream::Early || current.flags & flag::LATER != 0) {
                 // Bytes that are read later come when all that comes in order has.

@@ -54,7 +54,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
 
     /// Ends a message that was begun indeed, or will be.
     #[inline]
-    pub(super) fn end_short(&mut self) -> Result<()> {
+    fn end_short(&mut self) -> Result<()> {
         if self.lazy.is_some() {
             let begun = self.begin_expected();
             if self.end_expected(begun)? {
@@ -84,20 +84,20 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     /// The port that it went by is broken.
     #[cold]
     #[inline(never)]
-    pub(super) fn fail(&mut self, e: Error) -> Result<()> {
+    fn fail(&mut self, e: Error) -> Result<()> {
         self.out.over = true;
         Err(e)
     }
 
     /// Sends the last packet.
-    pub(super) async fn end_with(&mut self, flags: u8) -> Result<()> {
+    async fn end_with(&mut self, flags: u8) -> Result<()> {
         self.flush(flags).await?;
         self.more().ended = true;
         self.wait_over().await
     }
 
     /// Waits until none of its memory is read any more, behind its end.
-    pub(super) async fn wait_over(&mut self) -> Result<()> {
+    async fn wait_over(&mut self) -> Result<()> {
         if self.more().longs > 0 {
             self.wait_longs(None, false).await?;
         }
@@ -108,7 +108,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     }
 
     /// Waits until no packet reads memory of the program's.
-    pub(super) async fn wait_gathered(&mut self) -> Result<()> {
+    async fn wait_gathered(&mut self) -> Result<()> {
         if !self.more().gathering.was_used() {
             return Ok(());
         }
@@ -137,7 +137,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
         self.end_somehow().await
     }
 
-    pub(super) async fn end_somehow(&mut self) -> Result<()> {
+    async fn end_somehow(&mut self) -> Result<()> {
         if self.out.over {
             return Err(Error::Failed);
         }
@@ -176,7 +176,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     }
 
     /// Tells the receiver that no more comes.
-    pub(super) async fn abandon(&mut self) -> Result<()> {
+    async fn abandon(&mut self) -> Result<()> {
         // What has begun to be put is waited for, so that nothing comes when the receiver has gone on.
         let (id, peer) = (self.out.id, self.rank());
         self.drop_gathered();

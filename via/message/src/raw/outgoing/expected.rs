@@ -53,7 +53,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     }
 
     /// Waits until the piece of such a message has come, behind which nothing is left to be sent.
-    pub(super) fn wait_expected(&mut self) -> Result<()> {
+    fn wait_expected(&mut self) -> Result<()> {
         let (id, out) = (self.out.id, &mut self.out);
         let over = |core: &mut Core| {
             let is_over = core.end_expected(id)?;

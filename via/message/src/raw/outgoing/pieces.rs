@@ -87,7 +87,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     }
 
     /// Sends the open packet, if there is one, and opens the next.
-    pub(super) async fn next_packet(&mut self, flags: u8) -> Result<()> {
+    async fn next_packet(&mut self, flags: u8) -> Result<()> {
         if self.out.open.is_some() {
             self.flush(flags).await?;
         }
@@ -129,7 +129,7 @@ impl<S: Deref<Target = Shared>> Packing<S> {
     ///
     /// # Safety
     /// As for `pack`.
-    pub(super) async unsafe fn pack_long(
+    async unsafe fn pack_long(
         &mut self,
         mut piece: Span,
         send: SendMode,
